@@ -1,0 +1,105 @@
+# Everything a person types. `make help` lists it; each target says what it does in the words behind ##.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+UV_VERSION := 0.13.9
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tokenpool
+UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
+LOCKS := requirements/dev.txt requirements/operator.txt requirements/router.txt requirements/engine.txt
+
+# Two shards on one machine must not spin each other to death; a test is no different.
+export OMP_WAIT_POLICY := passive
+export PYTHONPATH := $(CURDIR)/e2e
+export HF_HUB_OFFLINE := 1
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- environment -------------------------------------------------------------------------------------------------
+$(UV):
+	@echo "· uv $(UV_VERSION)"
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || (apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null)
+	@python3 -m venv $(CACHE)/uv-$(UV_VERSION) && $(CACHE)/uv-$(UV_VERSION)/bin/pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+
+$(VENV)/.done: requirements/dev.txt pyproject.toml | $(UV)
+	@echo "· Python environment from requirements/dev.txt (torch is large: about a minute on a new machine)"
+	@$(UV) venv -q --allow-existing $(VENV)
+	@VIRTUAL_ENV=$(VENV) $(UV) pip sync -q --require-hashes requirements/dev.txt
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install -q --no-deps -e .
+	@touch $@
+
+.PHONY: env
+env: $(VENV)/.done ## Make the Python environment in .venv
+
+.PHONY: locks
+locks: $(UV) ## Resolve the hashed locks in requirements/ anew
+	@for extra in operator router engine; do \
+	  $(UV) pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
+	    --extra $$extra -o requirements/$$extra.txt; done
+	@$(UV) pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
+	  --all-extras --group dev -o requirements/dev.txt
+
+.PHONY: crds
+crds: env ## Write crds/tokenpool.yaml and the chart's copy from the models
+	@$(PY) -m tokenpool_api.crd
+
+# --- what tests and demo need -------------------------------------------------------------------------------------
+.PHONY: kubernetes images model prepare
+kubernetes: env ## Build the local control plane (Go; once per machine) and fetch helm and kubectl
+	@$(PY) -m cluster build
+images: env ## Build the operator, router and engine images
+	@$(PY) -m images build
+model: env ## Get SmolLM2-135M-Instruct as safetensors
+	@$(PY) -m models
+prepare: kubernetes images model ## All three; `make -j3 prepare` does them side by side
+
+# --- a cluster to play with ---------------------------------------------------------------------------------------
+.PHONY: cluster-up cluster-down cluster-shell demo demo-down
+cluster-up: kubernetes ## Start a Kubernetes cluster (CLUSTER=local|kind|kubeconfig NODES=1|2 GPUS=0)
+	@$(PY) -m cluster up
+cluster-down: env ## Stop it and leave nothing behind
+	@$(PY) -m cluster down
+cluster-shell: env ## A shell inside the cluster's network (or: make cluster-shell CMD="curl …")
+	@$(PY) -m cluster shell $(CMD)
+
+demo: ## From nothing to a streamed answer of a real model through a real TokenPool
+	@$(MAKE) -j3 prepare
+	@$(PY) -m demo up
+demo-down: env ## Remove the demo and its cluster
+	@$(PY) -m demo down
+
+# --- tests --------------------------------------------------------------------------------------------------------
+.PHONY: test checks lint types contracts format test-unit test-integration test-e2e
+test: ## Everything: lint, types, contracts, unit, integration, e2e
+	@$(MAKE) -j4 prepare checks
+	@$(MAKE) test-integration
+	@$(MAKE) test-e2e
+
+checks: lint types contracts test-unit
+
+lint: env ## ruff: format and rules
+	@echo "· lint"; $(BIN)/ruff format --check -q . && $(BIN)/ruff check -q .
+types: env ## mypy, strict
+	@echo "· types"; $(BIN)/mypy --no-error-summary
+contracts: env ## import-linter: who may import whom
+	@echo "· contracts"; $(BIN)/lint-imports --no-logo 2>&1 | tail -n 12
+format: env ## Rewrite the code as lint wants it
+	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+
+test-unit: env ## Unit tests (seconds)
+	@echo "· unit tests"; $(BIN)/pytest tests/unit -q -n 2
+test-integration: kubernetes ## The operator against a real API server, controller manager and etcd; pods are scripted
+	@echo "· integration tests"; $(BIN)/pytest tests/integration -q
+test-e2e: prepare ## The stories of e2e/stories on a whole cluster
+	@echo "· e2e stories"; $(BIN)/pytest e2e/stories -v --timeout 900
+
+.PHONY: clean
+clean: ## Remove the environment (caches in ~/.cache/tokenpool stay)
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

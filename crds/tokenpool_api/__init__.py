@@ -1,0 +1,1 @@
+"""The contract: names, spec, status and wire bodies. It knows nobody and does no I/O."""
