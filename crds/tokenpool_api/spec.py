@@ -73,15 +73,20 @@ class Model(Spec):
             min_length=6,
             max_length=512,
             json_schema_extra=rules((SOURCE_RULE, SOURCE_MESSAGE)),
-            description="Where the model's files are: hf://org/name (Hugging Face hub), pvc://claim/path (a volume claim "
-            "in the pool's namespace, mounted read-only), file:///path (inside the shard image) or oci://image (an "
-            "image that holds the files). Only safetensors weights are loaded, never pickles or remote code.",
+            description="Where the model's files are: hf://org/name (Hugging Face hub), pvc://claim/path (a volume "
+            "claim in the pool's namespace, mounted read-only), file:///path (inside the shard image) or oci://image "
+            "(an image that holds the files). Only safetensors weights are loaded, never pickles or remote code.",
         ),
     ]
-    revision: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = Field(
-        default=None, description="Commit, tag or branch of an hf:// source. Pin a commit: a branch may change under you."
+    revision: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = (
+        Field(
+            default=None,
+            description="Commit, tag or branch of an hf:// source. Pin a commit: a branch may change under you.",
+        )
     )
-    served_name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None = Field(
+    served_name: (
+        Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None
+    ) = Field(
         default=None,
         description="The model's name in the OpenAI API. Default: the pool's name. Cannot be changed later.",
     )
@@ -100,9 +105,13 @@ class Dtype(StrEnum):
     FLOAT16 = "float16"
 
 
+# Units are the API server's to judge (it does when the pod is made); length is ours.
 Quantity = Annotated[
-    int | str,
-    Field(json_schema_extra={"x-kubernetes-int-or-string": True}, max_length=32, description="A Kubernetes quantity."),
+    int | Annotated[str, Field(max_length=32)],
+    Field(
+        json_schema_extra={"x-kubernetes-int-or-string": True, "maxLength": 32},
+        description="A Kubernetes quantity, such as 2, 500m or 4Gi.",
+    ),
 ]
 ResourceList = Annotated[dict[str, Quantity], Field(max_length=16)]
 
@@ -110,7 +119,9 @@ ResourceList = Annotated[dict[str, Quantity], Field(max_length=16)]
 class Resources(Spec):
     """Compute resources of one container."""
 
-    requests: ResourceList | None = Field(default=None, description="What the scheduler sets aside, such as cpu and memory.")
+    requests: ResourceList | None = Field(
+        default=None, description="What the scheduler sets aside, such as cpu and memory."
+    )
     limits: ResourceList | None = Field(
         default=None, description="What a container may use at most, such as memory and nvidia.com/gpu."
     )
@@ -119,7 +130,9 @@ class Resources(Spec):
 class Toleration(Spec):
     """A node taint that shards accept."""
 
-    key: Annotated[str, Field(max_length=316)] | None = Field(default=None, description="Taint key; absent matches all.")
+    key: Annotated[str, Field(max_length=316)] | None = Field(
+        default=None, description="Taint key; absent matches all."
+    )
     operator: Literal["Equal", "Exists"] = Field(default="Equal", description="How value is compared.")
     value: Annotated[str, Field(max_length=63)] | None = Field(default=None, description="Taint value.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
@@ -151,7 +164,9 @@ class Shards(Spec):
         description="Tokens that one forward step computes at most, prompt and decode together. "
         "Default: 512 on CPU, 1024 on GPU. The useful range is 512 to 1024.",
     )
-    max_sequences: int = Field(default=64, ge=1, le=4096, description="Requests that one shard runs at the same time at most.")
+    max_sequences: int = Field(
+        default=64, ge=1, le=4096, description="Requests that one shard runs at the same time at most."
+    )
     max_model_length: Annotated[int, Field(ge=16, le=10_000_000)] | None = Field(
         default=None,
         description="Tokens that prompt and answer of one request may have together. Default: what the model allows, "
@@ -209,7 +224,10 @@ class Queue(Spec):
     """Requests that wait in the router for a shard."""
 
     max_tokens: int = Field(
-        default=262_144, ge=0, le=1_000_000_000, description="Estimated tokens of all waiting requests at most; then 503."
+        default=262_144,
+        ge=0,
+        le=1_000_000_000,
+        description="Estimated tokens of all waiting requests at most; then 503.",
     )
     timeout_seconds: int = Field(
         default=30, ge=0, le=3600, description="How long a request may wait for a shard; then 503 with Retry-After."

@@ -36,8 +36,8 @@ class Condition(Status):
 
     type: ConditionType = Field(description="Which aspect.")
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    reason: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = Field(
-        description="Stable CamelCase word for programs."
+    reason: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = (
+        Field(description="Stable CamelCase word for programs.")
     )
     message: Text = Field(description="Sentence for people: what is so, and what to do about it.")
     last_transition_time: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] = Field(
@@ -50,6 +50,7 @@ class ShardCounts(Status):
     """Shards by state; every shard pod is in exactly one of ready, pending and draining."""
 
     desired: Count = Field(default=0, description="Shards that the pool wants now.")
+    current: Count = Field(default=0, description="Shards that exist and are not leaving: ready and pending.")
     ready: Count = Field(default=0, description="Shards that answer requests.")
     pending: Count = Field(default=0, description="Shards that are scheduled, pulled, loaded or failing.")
     draining: Count = Field(default=0, description="Shards that are leaving and take no new requests.")
@@ -92,7 +93,9 @@ class TokenPoolStatus(Status):
     selector: ShortText = Field(default="", description="Label selector of the shards, for the scale subresource.")
     conditions: Annotated[
         tuple[Condition, ...],
-        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+        Field(
+            max_length=16, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        ),
     ] = Field(default=(), description="The five conditions: Ready, Available, Progressing, Degraded, ScalingActive.")
     shards: ShardCounts = Field(default_factory=ShardCounts, description="Shards by state.")
     ready_summary: ShortText = Field(default="", description="Ready shards over wanted shards, for the table.")
@@ -107,5 +110,8 @@ class TokenPoolStatus(Status):
     revision: Revision = Field(default_factory=Revision, description="What the shards are made of.")
     shard_details: Annotated[
         tuple[ShardDetail, ...],
-        Field(max_length=MAX_SHARD_DETAILS, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+        Field(
+            max_length=MAX_SHARD_DETAILS,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
     ] = Field(default=(), description=f"The first {MAX_SHARD_DETAILS} shards by name.")

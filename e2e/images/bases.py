@@ -1,0 +1,115 @@
+"""What do the images stand on? Public images, or where none can be pulled, roots made here with the same contents."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from cluster.progress import step
+from images import debian
+from images.builder import Build, Builder
+from images.places import ROOT, images_folder
+from images.recipes import Bases, digest
+
+PYTHON = ("python3", "ca-certificates")
+PIP = ("python3-pip",)
+# OpenBLAS with OpenMP: its pthread build is five times slower next to torch's own threads, the reference BLAS more.
+TORCH = ("python3-torch", "libopenblas0-openmp")
+# No library that torch loads needs these: GPU compilers for AMD that MPI's packages pull in, tests, a second Python.
+NOT_FOR_TORCH = (
+    "usr/lib/*/libLLVM*",
+    "usr/lib/*/libamdhip64*",
+    "usr/lib/*/libamd_comgr*",
+    "usr/lib/*/libhsa-runtime64*",
+    "usr/lib/*/libclang*",
+    "usr/lib/llvm-*",
+    "usr/lib/libtorch-test",
+    "usr/lib/python3/dist-packages/torch/bin/test_*",
+    "usr/lib/python3/dist-packages/**/tests",
+)
+TORCH_WORKS = "import torch; assert (torch.ones(8, 8) @ torch.ones(8, 8)).sum().item() == 512.0"
+PUBLIC_PYTHON = "docker.io/library/python:3.13-slim"
+TORCH_CPU = Path("e2e/images/torch-cpu.Dockerfile")
+
+
+def choose_kind(*, has_docker: bool) -> str:
+    """`public` or `debootstrap`: what TOKENPOOL_BASES says, else public where a Docker engine can pull.
+
+    Raises:
+        ValueError: TOKENPOOL_BASES is something else.
+    """
+    kind = os.environ.get("TOKENPOOL_BASES") or ("public" if has_docker else "debootstrap")
+    if kind not in ("public", "debootstrap"):
+        raise ValueError(f"TOKENPOOL_BASES is {kind!r}; it may be public or debootstrap")
+    return kind
+
+
+def references(kind: str) -> Bases:
+    """The references, before anything is made: they change with what the bases are made of."""
+    if kind == "public":
+        torch = f"localhost/tokenpool-base-torch-cpu:{digest({}, [ROOT / TORCH_CPU], ROOT)}"
+        return Bases(PUBLIC_PYTHON, PUBLIC_PYTHON, torch, torch)
+    files = [Path(__file__), Path(debian.__file__)]
+    tag = digest({"suite": debian.SUITE}, files, ROOT)
+    python, build, torch = (f"localhost/tokenpool-base-{name}:{tag}" for name in ("python", "build", "torch"))
+    return Bases(python, build, torch, build)
+
+
+def make(kind: str, builder: Builder, secrets: dict[str, Path]) -> Bases:
+    """Make the bases that the builder lacks."""
+    bases = references(kind)
+    if kind == "public":
+        if not builder.has(bases.torch):
+            with step("base image with PyTorch's CPU build"):
+                builder.build(Build(bases.torch, ROOT / TORCH_CPU.parent, ROOT / TORCH_CPU, secrets=secrets))
+    elif not all(builder.has(ref) for ref in (bases.python, bases.build, bases.torch)):
+        debian.prepare()
+        with tempfile.TemporaryDirectory(dir=images_folder(), prefix="root-") as scratch:
+            bootstrap(Path(scratch), bases, builder)
+    return bases
+
+
+def bootstrap(scratch: Path, bases: Bases, builder: Builder) -> None:
+    """Three images from one root that grows: Python, a copy of it with pip, and Python with torch."""
+    root, with_pip = scratch / "python", scratch / "build"
+    with step(f"base image with Python (Debian {debian.SUITE})"):
+        debian.make_root(root, PYTHON)
+        debian.drop_lists(root)
+        builder.import_root(root, bases.python)
+    with step("base image with pip, to build on"):
+        shutil.copytree(root, with_pip, symlinks=True, ignore=shutil.ignore_patterns("dev"))
+        (with_pip / "dev").mkdir()
+        debian.install(with_pip, PIP)
+        debian.drop_lists(with_pip)
+        builder.import_root(with_pip, bases.build)
+        shutil.rmtree(with_pip)
+    with step("base image with torch"):
+        debian.install(root, TORCH)
+        debian.drop_lists(root)
+        slim(root)
+        debian.inside(root, "python3", "-c", TORCH_WORKS)
+        builder.import_root(root, bases.torch)
+
+
+def slim(root: Path) -> None:
+    """Remove what running torch on CPUs never touches: about a third of the root."""
+    for path in [*unneeded(root, NOT_FOR_TORCH), *other_pythons(root)]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def unneeded(root: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    """What the patterns find, as a list first: removing while globbing confuses it."""
+    for pattern in patterns:
+        yield from list(root.glob(pattern))
+
+
+def other_pythons(root: Path) -> list[Path]:
+    """Extension modules for another Python than the root's own; Debian ships those of the next one along."""
+    version = (root / "usr/bin/python3").readlink().name.removeprefix("python").replace(".", "")
+    modules = (root / "usr/lib/python3/dist-packages").rglob("*.cpython-*.so")
+    return [path for path in modules if not re.search(rf"\.cpython-{version}-", path.name)]

@@ -1,0 +1,1 @@
+"""What stands between a bare cluster and a pool that answers: the chart, the model's volume, kubectl, a chat client."""

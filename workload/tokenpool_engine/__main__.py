@@ -1,0 +1,29 @@
+"""`tokenpool-engine serve` and `tokenpool-engine download`."""
+
+import asyncio
+import logging
+import sys
+
+from tokenpool_engine.failure import StartError, give_up
+from tokenpool_engine.settings import Download, parse
+
+
+def main() -> None:
+    """Run the command; a start that cannot succeed ends in one line for the operator."""
+    settings = parse(sys.argv[1:])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        if isinstance(settings, Download):
+            from tokenpool_engine.download import download
+
+            download(settings)
+        else:
+            from tokenpool_engine.process import serve
+
+            asyncio.run(serve(settings))
+    except StartError as error:
+        give_up(error)
+
+
+if __name__ == "__main__":
+    main()

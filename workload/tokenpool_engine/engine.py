@@ -1,0 +1,174 @@
+"""The loop: take what came in, plan, run, commit, hand out. One thread of its own; the rest of the process only talks
+to it through `submit` and `cancel`.
+
+A step that fails ends its own requests with an error, never the process; several in a row turn health red.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tokenpool_engine.metrics import Metrics
+from tokenpool_engine.request import Finish, Request
+from tokenpool_engine.runner import Runner
+from tokenpool_engine.scheduler import Scheduler, Step
+
+log = logging.getLogger(__name__)
+
+FAILED_STEPS_LIMIT = 3
+STALL_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one step brought to one request."""
+
+    tokens: tuple[int, ...] = ()
+    finish: Finish | None = None
+    error: str = ""
+
+
+@dataclass(eq=False)
+class Stream:
+    """A request and the queue on which its updates come to the event loop. The last update has `finish`."""
+
+    request: Request
+    updates: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
+    given: int = 0
+
+
+class Engine:
+    """Owns scheduler and runner; everything here runs on its thread unless it says otherwise."""
+
+    def __init__(self, scheduler: Scheduler, runner: Runner, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._scheduler, self._runner, self._metrics, self._clock = scheduler, runner, metrics, clock
+        self._inbox: deque[Stream] = deque()
+        self._cancelled: deque[Stream] = deque()
+        self._streams: dict[str, Stream] = {}
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        self._progress_at = clock()
+        self._failed_steps = 0
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, event_loop: asyncio.AbstractEventLoop) -> None:
+        """Start the thread; updates go to that event loop."""
+        self._event_loop = event_loop
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the present step. From any thread; blocks until it has ended."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+
+    def submit(self, request: Request) -> Stream:
+        """Queue a request. From any thread."""
+        stream = Stream(request)
+        with self._wake:
+            self._inbox.append(stream)
+            self._wake.notify()
+        return stream
+
+    def cancel(self, stream: Stream) -> None:
+        """Drop a request before the next step. From any thread; harmless when it has ended."""
+        with self._wake:
+            self._cancelled.append(stream)
+            self._wake.notify()
+
+    def trouble(self) -> str:
+        """Why the engine is not healthy; empty while it is. From any thread."""
+        if not self._thread.is_alive():
+            return "the engine's thread has ended"
+        if self._failed_steps >= FAILED_STEPS_LIMIT:
+            return f"{self._failed_steps} steps in a row failed"
+        silent = self._clock() - self._progress_at
+        if silent > STALL_SECONDS and self.outstanding_tokens():
+            return f"no step for {silent:.0f} s although there is work"
+        return ""
+
+    def outstanding_tokens(self) -> int:
+        """Tokens still to compute or generate, at most, those not yet taken in included. From any thread."""
+        with self._wake:
+            arriving = sum(stream.request.outstanding for stream in self._inbox)
+        return arriving + self._metrics.outstanding_tokens
+
+    def _loop(self) -> None:
+        while self._take_in():
+            step = self._scheduler.plan()
+            if not step.slices:
+                continue  # woken by a cancellation only
+            began = self._clock()
+            try:
+                sampled = self._runner.run(step)
+            except Exception as error:
+                log.exception("a step of %d tokens failed", step.size)
+                self._fail(step, error)
+            else:
+                self._failed_steps = 0
+                self._scheduler.commit(step, sampled)
+                self._hand_out(step)
+                self._metrics.observe_step(step, self._clock() - began)
+            self._progress_at = self._clock()
+            self._metrics.observe_queues(self._scheduler)
+
+    def _take_in(self) -> bool:
+        """Move what came into the scheduler; sleep while there is nothing. False: stop."""
+        with self._wake:
+            while not (self._inbox or self._cancelled or self._stopping) and self._scheduler.is_idle:
+                self._wake.wait()
+                self._progress_at = self._clock()
+            for stream in self._inbox:
+                self._streams[stream.request.id] = stream
+                self._scheduler.submit(stream.request)
+            dropped = list(self._cancelled)
+            self._inbox.clear()
+            self._cancelled.clear()
+            stopping = self._stopping
+        for stream in dropped:
+            if stream.request.finish is None:
+                self._scheduler.cancel(stream.request)
+            self._send([(stream, Update(finish=stream.request.finish))])
+            self._streams.pop(stream.request.id, None)
+        self._metrics.observe_queues(self._scheduler)
+        return not stopping
+
+    def _fail(self, step: Step, error: Exception) -> None:
+        self._failed_steps += 1
+        failed = self._scheduler.fail(step)
+        text = f"the shard could not compute this request: {type(error).__name__}"
+        self._send([(self._streams.pop(request.id), Update(finish=Finish.ERROR, error=text)) for request in failed])
+
+    def _hand_out(self, step: Step) -> None:
+        updates = []
+        for part in step.slices:
+            stream = self._streams.get(part.request.id)
+            if stream is None or not part.samples:
+                continue
+            fresh = tuple(part.request.output[stream.given :])
+            stream.given += len(fresh)
+            updates.append((stream, Update(fresh, part.request.finish)))
+            if part.request.finish:
+                del self._streams[part.request.id]
+        self._send(updates)
+
+    def _send(self, updates: list[tuple[Stream, Update]]) -> None:
+        """One call into the event loop a step, however many requests it had."""
+        if updates and self._event_loop and not self._event_loop.is_closed():
+            self._event_loop.call_soon_threadsafe(_deliver, updates)
+
+
+def _deliver(updates: list[tuple[Stream, Update]]) -> None:
+    for stream, update in updates:
+        stream.updates.put_nowait(update)
+
+
+def monotonic() -> float:
+    """The engine's clock, in seconds."""
+    return time.monotonic()

@@ -1,0 +1,109 @@
+"""From a folder to a model: what is refused before any of it is loaded, and how big the KV cache may be."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from tokenpool_engine import attention
+from tokenpool_engine.failure import Reason, StartError
+
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+# Attention of other kinds (chunked, linear, recurrent state) is not in the paged cache.
+KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention"})
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model ready to run. `max_length` is what its positions allow, in tokens."""
+
+    model: Any
+    tokenizer: Any
+    stop_ids: frozenset[int]
+    max_length: int
+    device: torch.device
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of a folder that may be loaded. Raises StartError."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise StartError(Reason.MODEL_NOT_FOUND, f"{folder} has no config.json; check spec.model.source")
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise StartError(Reason.MODEL_INVALID, f"{path} is not JSON: {error}") from error
+    for name in ("config.json", "tokenizer_config.json"):
+        if (folder / name).is_file() and '"auto_map"' in (folder / name).read_text():
+            raise StartError(Reason.MODEL_UNSUPPORTED, f"{name} asks for remote code (auto_map), which is never run")
+    if not list(folder.glob("*.safetensors")):
+        pickled = [path.name for pattern in PICKLED for path in folder.glob(pattern)]
+        found = f"only {pickled[0]}, and pickles are never loaded" if pickled else "none"
+        raise StartError(Reason.MODEL_INVALID, f"{folder} must hold *.safetensors weights; found {found}")
+    return config
+
+
+def load(folder: Path, dtype: str) -> Loaded:
+    """Load weights and tokenizer. Raises StartError with what to do."""
+    config = read_config(folder)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    attention.register()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=pick_dtype(dtype, str(config.get("dtype") or config.get("torch_dtype") or "float32"), device),
+            attn_implementation=attention.NAME,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
+        raise StartError(Reason.MODEL_UNSUPPORTED, f"{folder}: {error}") from error
+    model = model.to(device).eval()
+    refuse_unknown_layers(model.config)
+    return Loaded(model, tokenizer, stop_ids(model, tokenizer), max_positions(model.config), device)
+
+
+def refuse_unknown_layers(config: Any) -> None:
+    """Raises StartError for attention that the paged cache does not know."""
+    unknown = set(getattr(config, "layer_types", None) or ()) - KNOWN_LAYERS
+    if unknown:
+        raise StartError(Reason.MODEL_UNSUPPORTED, f"layers of kind {', '.join(sorted(unknown))} are not supported")
+
+
+def pick_dtype(wanted: str, stored: str, device: torch.device) -> torch.dtype:
+    """`auto`: what is stored, unless the device computes it slowly."""
+    if wanted == "auto":
+        quick = stored in ("bfloat16", "float16") if device.type == "cuda" else stored == "bfloat16" and has_bfloat16()
+        wanted = stored if quick else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[wanted]
+
+
+def has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 itself; emulated it is slower than float32."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """End-of-sequence ids as `generate` takes them: the generation config, else the tokenizer."""
+    generation: GenerationConfig | None = getattr(model, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    if ids is None:
+        ids = tokenizer.eos_token_id
+    return frozenset([ids] if isinstance(ids, int) else ids or [])
+
+
+def max_positions(config: Any) -> int:
+    """Tokens that the model's positions allow."""
+    for name in ("max_position_embeddings", "n_positions", "n_ctx"):
+        if value := getattr(config, name, None):
+            return int(value)
+    return 1 << 20

@@ -1,0 +1,51 @@
+"""What the container may use: memory for the KV cache when the user does not say, and CPUs."""
+
+from pathlib import Path
+
+import torch
+
+# Activations, the tokenizer, HTTP and a margin stay free.
+CACHE_SHARE = 0.5
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that this process may still take, by the container's limit or the machine's."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
+    available = _meminfo("MemAvailable")
+    limit, used = _first_number(CGROUP_LIMITS), _first_number(CGROUP_USED)
+    return min(available, limit - (used or 0)) if limit else available
+
+
+def cache_tokens(device: torch.device, bytes_per_token: int) -> int:
+    """Tokens whose keys and values fit into the cache's share of what is free."""
+    return max(int(free_bytes(device) * CACHE_SHARE) // bytes_per_token, 0)
+
+
+def _meminfo(field: str) -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _first_number(paths: tuple[str, ...]) -> int | None:
+    """The first readable number; "max" and absent files are no limit."""
+    for path in map(Path, paths):
+        if path.is_file() and (text := path.read_text().strip()).isdigit():
+            return int(text)
+    return None
+
+
+def cpu_quota() -> float | None:
+    """CPUs that the container's cgroup allows; None without a limit."""
+    version2 = Path("/sys/fs/cgroup/cpu.max")
+    if version2.is_file():
+        quota, period = version2.read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    quota_v1 = _first_number(("/sys/fs/cgroup/cpu/cpu.cfs_quota_us",))
+    period_v1 = _first_number(("/sys/fs/cgroup/cpu/cpu.cfs_period_us",))
+    return quota_v1 / period_v1 if quota_v1 and period_v1 else None

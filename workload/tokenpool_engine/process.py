@@ -1,0 +1,74 @@
+"""The life of a serving process: answer probes, load, serve, drain, end. The engine has a thread of its own."""
+
+import asyncio
+import logging
+import signal
+
+from aiohttp import web
+
+from tokenpool_engine import admin
+from tokenpool_engine.server import Api
+from tokenpool_engine.settings import Serve
+from tokenpool_engine.shard import Parts, Shard, build
+
+log = logging.getLogger(__name__)
+
+# Time for handlers to write their last bytes once their streams were cut.
+LAST_WORDS_SECONDS = 2.0
+
+
+async def serve(settings: Serve) -> None:
+    """Run until SIGTERM or SIGINT and the drain after it. Raises StartError when the model cannot be served."""
+    shard = Shard(settings.served_name)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    admin_runner = await listen(admin.application(shard), settings.host, settings.admin_port)
+    try:
+        loading = asyncio.create_task(asyncio.to_thread(build, settings, shard))
+        parts = await first_of(loading, stop)
+        if parts:
+            await serve_model(settings, shard, parts, stop)
+    finally:
+        await admin_runner.cleanup()
+
+
+async def first_of(loading: "asyncio.Task[Parts]", stop: asyncio.Event) -> Parts | None:
+    """The loaded parts, or None when the process is told to end before."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    return loading.result() if loading.done() else None
+
+
+async def serve_model(settings: Serve, shard: Shard, parts: Parts, stop: asyncio.Event) -> None:
+    """From loaded to drained."""
+    parts.engine.start(asyncio.get_running_loop())
+    api = Api(shard)
+    runner = await listen(api.application(), settings.host, settings.port)
+    shard.parts = parts
+    log.info("ready: %s, %d tokens of KV cache", settings.served_name, parts.metrics.kv_tokens_capacity)
+    await stop.wait()
+    await drain(settings.drain_seconds, shard, parts, api)
+    await runner.cleanup()
+    parts.engine.stop()
+
+
+async def drain(seconds: float, shard: Shard, parts: Parts, api: Api) -> None:
+    """No new requests; running ones get their time, then an explicit end."""
+    shard.draining = True
+    log.info("draining: %d requests, at most %.0f s", len(api.open_streams), seconds)
+    if await api.wait_idle(seconds):
+        return
+    log.warning("cutting %d requests after %.0f s", len(api.open_streams), seconds)
+    api.cut(parts)
+    await api.wait_idle(LAST_WORDS_SECONDS)
+
+
+async def listen(app: web.Application, host: str, port: int) -> web.AppRunner:
+    """Start an application; a client that goes away cancels its handler."""
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=LAST_WORDS_SECONDS)
+    await runner.setup()
+    await web.TCPSite(runner, host, port, reuse_address=True).start()
+    return runner

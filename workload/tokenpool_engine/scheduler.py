@@ -1,0 +1,125 @@
+"""Which tokens the next step computes. Pure: no torch, no clock, no text.
+
+A step is one packed row: first one token of every request that decodes, then chunks of prompts, oldest first, up to the
+token budget. So decode never waits behind a long prompt by more than one budget, and prompts go on as budget is left.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from tokenpool_engine.cache import CacheFull, Ledger
+from tokenpool_engine.request import Finish, Request
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Positions start … stop - 1 of one request. `samples`: the last of them gives the next token."""
+
+    request: Request
+    start: int
+    stop: int
+    samples: bool
+    pages: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Tokens of this slice."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Step:
+    """The slices of one packed row, decodes first."""
+
+    slices: tuple[Slice, ...]
+
+    @property
+    def size(self) -> int:
+        """Tokens of the row."""
+        return sum(part.size for part in self.slices)
+
+
+class Scheduler:
+    """Requests in three places: waiting (first come, first served), running, gone."""
+
+    def __init__(self, ledger: Ledger, token_budget: int, max_sequences: int) -> None:
+        self._ledger = ledger
+        self._budget = token_budget
+        # Every running request needs its decode token in each step.
+        self._max_sequences = min(max_sequences, token_budget)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """There is nothing to compute."""
+        return not self.waiting and not self.running
+
+    @property
+    def outstanding_tokens(self) -> int:
+        """Tokens of all requests that are still to be computed or generated, at most."""
+        return sum(request.outstanding for request in (*self.waiting, *self.running))
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises ValueError when it can never fit: the door should have refused it."""
+        if not request.prompt or self._ledger.pages_for(request.limit) > self._ledger.pages:
+            raise ValueError(f"{request.id}: {request.limit} tokens do not fit in the cache")
+        self.waiting.append(request)
+
+    def cancel(self, request: Request) -> None:
+        """Drop a request wherever it is; unknown ones are gone already."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+        elif request in self.running:
+            self._retire(request)
+        request.finish = request.finish or Finish.CANCELLED
+
+    def plan(self) -> Step:
+        """The next step; empty when idle."""
+        self._admit()
+        # Requests whose prompt is done decode one token each. They come first, so prompts get what is left.
+        ordered = sorted(self.running, key=lambda request: request.known - request.computed > 1)
+        slices: list[Slice] = []
+        left = self._budget
+        for request in ordered:
+            size = min(request.known - request.computed, left)
+            if size:
+                stop = request.computed + size
+                pages = self._ledger.held(request.id)
+                slices.append(Slice(request, request.computed, stop, stop == request.known, pages))
+                left -= size
+        return Step(tuple(slices))
+
+    def commit(self, step: Step, sampled: dict[str, int]) -> None:
+        """Book a computed step: `sampled` maps request id to its next token, for slices that sample."""
+        for part in step.slices:
+            request = part.request
+            if request not in self.running:
+                continue
+            request.computed = part.stop
+            if part.samples:
+                request.append(sampled[request.id])
+            if request.finish:
+                self._retire(request)
+
+    def fail(self, step: Step) -> list[Request]:
+        """A step could not be computed: end its requests with an error and return them."""
+        failed = [part.request for part in step.slices if part.request in self.running]
+        for request in failed:
+            request.finish = Finish.ERROR
+            self._retire(request)
+        return failed
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.running) < self._max_sequences:
+            request = self.waiting[0]
+            try:
+                self._ledger.reserve(request.id, request.limit)
+            except CacheFull:
+                # No overtaking: a small request that slips past could starve a big one for ever.
+                return
+            self.running.append(self.waiting.popleft())
+
+    def _retire(self, request: Request) -> None:
+        self.running.remove(request)
+        self._ledger.free(request.id)
