@@ -1,0 +1,1 @@
+"""What tests share: a kubelet that plays by script, a proxy that injects faults, and how to tell that all is quiet."""

@@ -1,0 +1,77 @@
+"""The waiting room: requests that no shard can take wait here, in order, bounded in tokens and in time."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tokenpool_router.balancer import Lease
+from tokenpool_router.errors import NO_SHARD, QUEUE_FULL, Refusal
+
+
+class Refused(Exception):
+    """The request cannot be served now."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+@dataclass(eq=False)
+class _Place:
+    tokens: int
+    acquire: Callable[[], Lease | None]
+    lease: "asyncio.Future[Lease]" = field(repr=False)
+
+
+class WaitingRoom:
+    """First come, first served. `shards_changed` is to be called whenever a shard may have become free."""
+
+    def __init__(self, max_tokens: int, timeout_seconds: float) -> None:
+        self._max_tokens, self._timeout_seconds = max_tokens, timeout_seconds
+        self._places: deque[_Place] = deque()
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    async def lease(self, tokens: int, acquire: Callable[[], Lease | None]) -> Lease:
+        """A lease at once if nobody waits and there is one, else wait for it. Raises Refused.
+
+        A caller that is cancelled leaves the room, and a lease that it just got goes back.
+        """
+        found = None if self._places else acquire()
+        if found:
+            return found
+        if self.tokens + tokens > self._max_tokens:
+            raise Refused(QUEUE_FULL)
+        place = _Place(tokens, acquire, asyncio.get_running_loop().create_future())
+        self._places.append(place)
+        self.tokens += tokens
+        try:
+            # `wait` leaves the future alone at the deadline, so a lease that comes just then is not lost.
+            await asyncio.wait({place.lease}, timeout=self._timeout_seconds)
+            if not place.lease.done():
+                raise Refused(NO_SHARD)
+            return place.lease.result()
+        except asyncio.CancelledError:
+            if place.lease.done():
+                place.lease.result().release()
+            raise
+        finally:
+            self._leave(place)
+
+    def shards_changed(self) -> None:
+        """Serve those who wait, in order, as long as there is a shard for the first."""
+        while self._places:
+            place = self._places[0]
+            lease = place.acquire()
+            if lease is None:
+                return
+            self._leave(place)
+            place.lease.set_result(lease)
+
+    def _leave(self, place: _Place) -> None:
+        if place in self._places:
+            self._places.remove(place)
+            self.tokens -= place.tokens
