@@ -36,7 +36,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._answered = False
         self.used = False
         self.reusable = False
-        self.heard_at = 0.0
+        self.heard_at = self._loop.time()
+        """When the shard last said something, or was asked; on the loop's clock."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
@@ -162,7 +163,7 @@ class Pool:
         while idle and not fresh:
             connection = idle.pop()
             if not connection.transport.is_closing() and loop.time() - connection.heard_at < IDLE_SECONDS:
-                connection.used = True
+                connection.used, connection.heard_at = True, loop.time()
                 return connection
             connection.close()
         host, _, port = address.rpartition(":")

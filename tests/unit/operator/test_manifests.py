@@ -1,0 +1,286 @@
+"""Every object of a pool: names, owner, Pod Security, and what reaches the command line."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tokenpool_api import names
+from tokenpool_api.spec import TokenPoolSpec
+from tokenpool_operator.manifests import event, shard, standing
+from tokenpool_operator.manifests.metadata import Owner
+
+Raw = dict[str, Any]
+SOURCES = ["hf://org/name", "pvc://claim/sub/path", "file:///model", "oci://registry/model:1"]
+ALLOWED_VOLUMES = {
+    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret", "image",
+}  # fmt: skip
+
+
+def parse(spec: Raw | None = None, source: str = "file:///model") -> TokenPoolSpec:
+    return TokenPoolSpec.model_validate({"model": {"source": source}, "shards": {"min": 3}} | (spec or {}))
+
+
+def objects(owner: Owner, spec: TokenPoolSpec, desired: int = 3) -> dict[tuple[str, str], Raw]:
+    found = standing.standing_objects(owner, spec, desired, router_image="router:1", hf_endpoint=None)
+    return {(item["kind"], item["metadata"]["name"]): item for item in found}
+
+
+def pod_spec(spec: TokenPoolSpec, hf_endpoint: str | None = None) -> Raw:
+    return shard.shard_pod_spec("chat", spec, "engine:1", hf_endpoint)
+
+
+def restricted_violations(spec: Raw) -> Iterator[str]:
+    """Pod Security "restricted" plus a read-only root, as far as our pods can break it."""
+    for field in ("hostNetwork", "hostPID", "hostIPC"):
+        if spec.get(field):
+            yield field
+    for volume in spec.get("volumes", []):
+        yield from (f"volume {kind}" for kind in volume.keys() - {"name"} - ALLOWED_VOLUMES)
+    context = spec.get("securityContext", {})
+    if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        yield "seccomp"
+    if not context.get("runAsNonRoot") or not context.get("runAsUser"):
+        yield "runs as root"
+    for container in [*spec.get("initContainers", []), *spec["containers"]]:
+        own = container.get("securityContext", {})
+        if own.get("allowPrivilegeEscalation") is not False:
+            yield f"{container['name']}: escalation"
+        if own.get("capabilities") != {"drop": ["ALL"]}:
+            yield f"{container['name']}: capabilities"
+        if own.get("readOnlyRootFilesystem") is not True:
+            yield f"{container['name']}: writable root"
+        if own.get("privileged") or any(port.get("hostPort") for port in container.get("ports", [])):
+            yield f"{container['name']}: privileged"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_shards_are_restricted(source: str) -> None:
+    assert list(restricted_violations(pod_spec(parse(source=source)))) == []
+
+
+def test_routers_are_restricted(owner: Owner) -> None:
+    deployment = objects(owner, parse())["Deployment", "chat-router"]
+    assert list(restricted_violations(deployment["spec"]["template"]["spec"])) == []
+
+
+def test_the_checker_sees_a_bad_pod() -> None:
+    bad = {"hostNetwork": True, "volumes": [{"name": "x", "hostPath": {}}], "containers": [{"name": "c"}]}
+    assert len(list(restricted_violations(bad))) == 7
+
+
+def test_the_whole_set(owner: Owner) -> None:
+    assert list(objects(owner, parse())) == [
+        ("ServiceAccount", "chat-shards"),
+        ("ServiceAccount", "chat-router"),
+        ("Role", "chat-router"),
+        ("RoleBinding", "chat-router"),
+        ("NetworkPolicy", "chat-shards"),
+        ("NetworkPolicy", "chat-router"),
+        ("Service", "chat-shards"),
+        ("Service", "chat"),
+        ("PodDisruptionBudget", "chat-shards"),
+        ("Deployment", "chat-router"),
+    ]
+
+
+def test_everything_is_owned_and_labelled(owner: Owner) -> None:
+    pod = shard.shard_pod(owner, pod_spec(parse()), "aaaaaaaa", 0)
+    for item in [pod, *objects(owner, parse()).values()]:
+        assert item["metadata"]["ownerReferences"] == [
+            {
+                "apiVersion": "tokenpool.dev/v1alpha1",
+                "kind": "TokenPool",
+                "name": "chat",
+                "uid": "uid-of-chat",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+        assert item["metadata"]["namespace"] == "team-a"
+        assert item["metadata"]["labels"][names.LABEL_POOL] == "chat"
+        assert item["metadata"]["labels"][names.LABEL_MANAGED_BY] == "tokenpool-operator"
+
+
+def test_a_shard_pod(owner: Owner) -> None:
+    pod = shard.shard_pod(owner, pod_spec(parse()), "aaaaaaaa", 7)
+    assert pod["metadata"]["name"] == "chat-aaaaaaaa-7"
+    assert pod["metadata"]["labels"] == {
+        "app.kubernetes.io/name": "tokenpool",
+        "app.kubernetes.io/managed-by": "tokenpool-operator",
+        "app.kubernetes.io/component": "shard",
+        "tokenpool.dev/pool": "chat",
+        "tokenpool.dev/revision": "aaaaaaaa",
+        "tokenpool.dev/ordinal": "7",
+    }
+    spec = pod["spec"]
+    assert spec["serviceAccountName"] == "chat-shards"
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert spec["restartPolicy"] == "Always"
+    assert spec["terminationGracePeriodSeconds"] == 5 + 120 + 10
+    engine = spec["containers"][0]
+    assert engine["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
+    assert engine["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    startup = engine["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 1800
+    readiness = engine["readinessProbe"]
+    assert (readiness["httpGet"]["path"], readiness["periodSeconds"]) == ("/readyz", 2)
+    assert engine["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "admin"}
+
+
+def test_the_command_line_says_only_what_was_asked() -> None:
+    assert shard.engine_args("chat", parse(), "/model") == [
+        "serve", "--model", "/model", "--served-name", "chat", "--max-sequences", "64", "--dtype", "auto",
+        "--drain-seconds", "120",
+    ]  # fmt: skip
+
+
+def test_the_whole_command_line() -> None:
+    shards = {"tokenBudget": 512, "maxSequences": 8, "maxModelLength": 2048, "kvCacheTokens": 8192, "threads": 2}
+    spec = parse(
+        {
+            "model": {"source": "file:///model", "servedName": "smol"},
+            "shards": {"min": 1, "dtype": "bfloat16", **shards},
+            "rollout": {"drainSeconds": 0, "terminationGraceSeconds": 15},
+        }
+    )
+    assert " ".join(shard.engine_args("chat", spec, "/model")) == (
+        "serve --model /model --served-name smol --token-budget 512 --max-sequences 8 --max-model-length 2048 "
+        "--kv-cache-tokens 8192 --dtype bfloat16 --threads 2 --drain-seconds 0"
+    )
+    assert pod_spec(spec)["terminationGracePeriodSeconds"] == 15
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "volume"),
+    [
+        ("hf://org/name", "/models/hf", {"name": "models", "emptyDir": {}}),
+        (
+            "pvc://claim/sub/path",
+            "/models/sub/path",
+            {"name": "models", "persistentVolumeClaim": {"claimName": "claim", "readOnly": True}},
+        ),
+        (
+            "pvc://claim",
+            "/models",
+            {"name": "models", "persistentVolumeClaim": {"claimName": "claim", "readOnly": True}},
+        ),
+        ("file:///opt/model", "/opt/model", None),
+        (
+            "oci://host/model:1",
+            "/models",
+            {"name": "models", "image": {"reference": "host/model:1", "pullPolicy": "IfNotPresent"}},
+        ),
+    ],
+)
+def test_where_the_model_is(source: str, path: str, volume: Raw | None) -> None:
+    spec = pod_spec(parse(source=source))
+    engine = spec["containers"][0]
+    assert engine["args"][:3] == ["serve", "--model", path]
+    assert [item for item in spec["volumes"] if item["name"] == "models"] == ([volume] if volume else [])
+    mounts = [mount for mount in engine["volumeMounts"] if mount["name"] == "models"]
+    assert mounts == ([{"name": "models", "mountPath": "/models", "readOnly": True}] if volume else [])
+    assert ("initContainers" in spec) == source.startswith("hf://")
+
+
+def test_only_the_download_sees_the_token() -> None:
+    model = {"source": "hf://org/name", "revision": "abc", "credentialsSecret": {"name": "hub", "key": "token"}}
+    spec = pod_spec(parse({"model": model}), hf_endpoint="http://mirror:8090")
+    download = spec["initContainers"][0]
+    assert download["args"] == ["download", "--source", "hf://org/name", "--revision", "abc", "--into", "/models/hf"]
+    env = {item["name"]: item for item in download["env"]}
+    assert env["HF_TOKEN"]["valueFrom"] == {"secretKeyRef": {"name": "hub", "key": "token"}}
+    assert env["HF_ENDPOINT"]["value"] == "http://mirror:8090"
+    assert "HF_HUB_OFFLINE" not in env
+    assert "hub" not in str(spec["containers"])
+
+
+def test_placement_and_resources() -> None:
+    shards = {
+        "min": 1,
+        "resources": {"requests": {"cpu": 2}, "limits": {"nvidia.com/gpu": 1}},
+        "nodeSelector": {"gpu": "h200"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 30}],
+        "priorityClassName": "high",
+    }
+    spec = pod_spec(parse({"shards": shards}, source="hf://org/name"))
+    assert spec["containers"][0]["resources"] == {"requests": {"cpu": 2}, "limits": {"nvidia.com/gpu": 1}}
+    assert spec["nodeSelector"] == {"gpu": "h200"}
+    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 30}]
+    assert spec["priorityClassName"] == "high"
+
+
+def test_the_router(owner: Owner) -> None:
+    found = objects(owner, parse({"router": {"replicas": 2, "queue": {"maxTokens": 10, "timeoutSeconds": 3}}}))
+    spec = found["Deployment", "chat-router"]["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    pod = spec["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is True
+    assert " ".join(pod["containers"][0]["args"]) == (
+        "--pool chat --namespace team-a --queue-tokens 10 --queue-seconds 3"
+    )
+    assert found["Role", "chat-router"]["rules"] == [
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+    ]
+    assert found["RoleBinding", "chat-router"]["roleRef"]["name"] == "chat-router"
+
+
+def test_selectors_pick_only_their_own_pods(owner: Owner) -> None:
+    found = objects(owner, parse())
+    pod = shard.shard_pod(owner, pod_spec(parse()), "aaaaaaaa", 0)["metadata"]["labels"]
+    router = found["Deployment", "chat-router"]["spec"]["template"]["metadata"]["labels"]
+    of_shards = found["Service", "chat-shards"]["spec"]["selector"]
+    of_routers = found["Service", "chat"]["spec"]["selector"]
+    assert of_shards.items() <= pod.items()
+    assert of_routers.items() <= router.items()
+    assert not of_shards.items() <= router.items()
+    assert not of_routers.items() <= pod.items()
+    assert found["PodDisruptionBudget", "chat-shards"]["spec"]["selector"]["matchLabels"] == of_shards
+
+
+@pytest.mark.parametrize(("desired", "available"), [(0, 0), (1, 0), (2, 1), (8, 7)])
+def test_the_disruption_budget_is_an_integer(owner: Owner, desired: int, available: int) -> None:
+    budget = objects(owner, parse(), desired)["PodDisruptionBudget", "chat-shards"]
+    assert budget["spec"]["minAvailable"] == available
+
+
+def tcp_ports(rules: list[Raw]) -> list[list[int]]:
+    return [[port["port"] for port in rule["ports"] if port["protocol"] == "TCP"] for rule in rules]
+
+
+@pytest.mark.parametrize(
+    ("source", "endpoint", "out"),
+    [
+        ("file:///model", None, [[53]]),
+        ("hf://org/name", None, [[53], [443]]),
+        ("hf://org/name", "http://mirror:8090", [[53], [443, 8090]]),
+        ("hf://org/name", "https://mirror", [[53], [443]]),
+        ("hf://org/name", "http://mirror", [[53], [80, 443]]),
+    ],
+)
+def test_what_shards_may_reach(owner: Owner, source: str, endpoint: str | None, out: list[list[int]]) -> None:
+    items = standing.standing_objects(owner, parse(source=source), 1, router_image="r", hf_endpoint=endpoint)
+    policy = next(
+        item for item in items if item["kind"] == "NetworkPolicy" and item["metadata"]["name"] == "chat-shards"
+    )
+    assert tcp_ports(policy["spec"]["egress"]) == out
+    assert tcp_ports(policy["spec"]["ingress"]) == [[8000, 8001], [8001]]
+    routers = {names.LABEL_POOL: "chat", names.LABEL_COMPONENT: "router"}
+    assert policy["spec"]["ingress"][0]["from"] == [{"podSelector": {"matchLabels": routers}}]
+
+
+def test_what_routers_may_reach(owner: Owner) -> None:
+    policy = objects(owner, parse())["NetworkPolicy", "chat-router"]
+    assert tcp_ports(policy["spec"]["egress"]) == [[8000, 8001], [443, 6443], [53]]
+    assert tcp_ports(policy["spec"]["ingress"]) == [[8080, 8081]]
+
+
+def test_telling_twice_makes_one_event(owner: Owner) -> None:
+    def name(generation: int, reason: str) -> str:
+        made = event.pool_event(owner, generation, type_="Normal", reason=reason, note="n", reporter="me", now="t")
+        return str(made["metadata"]["name"])
+
+    assert name(1, "AllReady") == name(1, "AllReady")
+    assert len({name(1, "AllReady"), name(2, "AllReady"), name(1, "Paused")}) == 3
