@@ -11,6 +11,7 @@ from cluster.progress import step
 from images import debian
 from images.builder import Build, Builder
 from images.places import ROOT, images_folder
+from images.programs import run
 from images.recipes import Bases, digest
 
 PYTHON = ("python3", "ca-certificates")
@@ -30,6 +31,8 @@ NOT_FOR_TORCH = (
     "usr/lib/python3/dist-packages/**/tests",
 )
 TORCH_WORKS = "import torch; assert (torch.ones(8, 8) @ torch.ones(8, 8)).sum().item() == 512.0"
+# Part of the bases' names: raise it when the code here makes something else of the same packages.
+FORMAT = 1
 PUBLIC_PYTHON = "docker.io/library/python:3.13-slim"
 TORCH_CPU = Path("e2e/images/torch-cpu.Dockerfile")
 
@@ -51,8 +54,8 @@ def references(kind: str) -> Bases:
     if kind == "public":
         torch = f"localhost/tokenpool-base-torch-cpu:{digest({}, [ROOT / TORCH_CPU], ROOT)}"
         return Bases(PUBLIC_PYTHON, PUBLIC_PYTHON, torch, torch)
-    files = [Path(__file__), Path(debian.__file__)]
-    tag = digest({"suite": debian.SUITE}, files, ROOT)
+    contents = (debian.SUITE, PYTHON, PIP, TORCH, NOT_FOR_TORCH, debian.UNWANTED, FORMAT)
+    tag = digest({"contents": repr(contents)}, [], ROOT)
     python, build, torch = (f"localhost/tokenpool-base-{name}:{tag}" for name in ("python", "build", "torch"))
     return Bases(python, build, torch, build)
 
@@ -76,18 +79,17 @@ def bootstrap(scratch: Path, bases: Bases, builder: Builder) -> None:
     root, with_pip = scratch / "python", scratch / "build"
     with step(f"base image with Python (Debian {debian.SUITE})"):
         debian.make_root(root, PYTHON)
-        debian.drop_lists(root)
+        debian.drop_leftovers(root)
         builder.import_root(root, bases.python)
     with step("base image with pip, to build on"):
-        shutil.copytree(root, with_pip, symlinks=True, ignore=shutil.ignore_patterns("dev"))
-        (with_pip / "dev").mkdir()
+        run(["cp", "-a", str(root), str(with_pip)])
         debian.install(with_pip, PIP)
-        debian.drop_lists(with_pip)
+        debian.drop_leftovers(with_pip)
         builder.import_root(with_pip, bases.build)
         shutil.rmtree(with_pip)
     with step("base image with torch"):
         debian.install(root, TORCH)
-        debian.drop_lists(root)
+        debian.drop_leftovers(root)
         slim(root)
         debian.inside(root, "python3", "-c", TORCH_WORKS)
         builder.import_root(root, bases.torch)

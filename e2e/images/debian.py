@@ -1,4 +1,4 @@
-"""How does a Debian root come about where no image can be pulled? By debootstrap, from the mirror that apt here uses."""
+"""How does a Debian root come about where no image can be pulled? By debootstrap, from the mirror that apt uses."""
 
 import re
 import shutil
@@ -12,7 +12,18 @@ DEFAULT_MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # An older debootstrap knows no script by the suite's name; all of Debian's share this one.
 SCRIPT = "/usr/share/debootstrap/scripts/sid"
-SCAFFOLD = ("etc/apt/apt.conf.d/99build", "etc/resolv.conf", "etc/dpkg/dpkg.cfg.d/build", "usr/sbin/policy-rc.d")
+HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Files of an installation that are this machine's business and must not stay in an image.
+SCAFFOLD = (
+    "etc/apt/sources.list",
+    "etc/apt/apt.conf.d/99build",
+    "etc/apt/build-certificates.pem",
+    "etc/resolv.conf",
+    "etc/hostname",
+    "etc/dpkg/dpkg.cfg.d/build",
+    "usr/sbin/policy-rc.d",
+)
 UNWANTED = ("usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian")
 
 
@@ -25,6 +36,7 @@ def make_root(root: Path, packages: Sequence[str]) -> None:
     """The smallest Debian with `packages`, documentation left out."""
     command = [find_debootstrap(), "--variant=minbase", f"--keyring={KEYRING}", f"--include={','.join(packages)}"]
     run([*command, SUITE, str(root), mirror(), SCRIPT], {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"})
+    remove_scaffold(root)
     for name in UNWANTED:
         shutil.rmtree(root / name, ignore_errors=True)
 
@@ -48,41 +60,49 @@ def pick_mirror(addresses: Sequence[str]) -> str:
 
 def install(root: Path, packages: Sequence[str]) -> None:
     """Install packages into a root with the network settings of this machine's apt; the settings do not stay."""
-    put_scaffold(root)
     try:
+        put_scaffold(root)
         inside(root, "apt-get", "-q", "update")
         inside(root, "apt-get", "-q", "-y", "install", "--no-install-recommends", *packages)
     finally:
-        for name in SCAFFOLD:
-            (root / name).unlink(missing_ok=True)
+        remove_scaffold(root)
 
 
 def put_scaffold(root: Path) -> None:
     """What an installation needs for the time that it lasts."""
-    host = run(["apt-config", "dump", "--format", '%F "%v";%n', "Acquire::http", "Acquire::https"])
+    settings = run(["apt-config", "dump", "--format", '%F "%v";%n', "Acquire::http", "Acquire::https"])
     # A testing suite's snapshot may be older than the date its Release file promises; its signature still counts.
-    conf, resolver, dpkg, services = (root / name for name in SCAFFOLD)
-    conf.write_text(host + 'Acquire::Check-Valid-Until "false";\n')
+    settings += 'Acquire::Check-Valid-Until "false";\n'
+    if HOST_CERTIFICATES.is_file():
+        shutil.copyfile(HOST_CERTIFICATES, root / "etc/apt/build-certificates.pem")
+        settings += 'Acquire::https::CaInfo "/etc/apt/build-certificates.pem";\n'
     if Path("/etc/resolv.conf").is_file():
-        resolver.unlink(missing_ok=True)
-        shutil.copyfile("/etc/resolv.conf", resolver)
-    dpkg.write_text("".join(f"path-exclude=/{name}/*\n" for name in UNWANTED))
+        shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
+    (root / "etc/apt/apt.conf.d/99build").write_text(settings)
+    (root / "etc/apt/sources.list").write_text(f"deb [signed-by={KEYRING}] {mirror()} {SUITE} main\n")
+    (root / "etc/dpkg/dpkg.cfg.d/build").write_text("".join(f"path-exclude=/{name}/*\n" for name in UNWANTED))
+    services = root / "usr/sbin/policy-rc.d"
     services.write_text("#!/bin/sh\nexit 101\n")  # no service starts here
     services.chmod(0o755)
+
+
+def remove_scaffold(root: Path) -> None:
+    """Take it away again; debootstrap leaves some of it too."""
+    for name in SCAFFOLD:
+        (root / name).unlink(missing_ok=True)
 
 
 def inside(root: Path, *command: str) -> str:
     """Run a command in the root with /proc, in namespaces that take every mount away with them."""
     shell = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={root}/proc", "chroot", str(root)]
-    environment = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root", "PATH": PATH}
+    environment = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root", "PATH": SEARCH_PATH}
     return run([*shell, *command], environment)
 
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-def drop_lists(root: Path) -> None:
-    """Remove what apt keeps only for its next run."""
-    for name in ("var/lib/apt/lists", "var/cache/apt", "var/log/apt"):
-        shutil.rmtree(root / name, ignore_errors=True)
-        (root / name).mkdir(parents=True)
+def drop_leftovers(root: Path) -> None:
+    """Empty what apt keeps only for its next run, and what scripts of packages forgot."""
+    for name in ("var/lib/apt/lists", "var/cache/apt", "var/log/apt", "tmp"):
+        mode = (root / name).stat().st_mode
+        shutil.rmtree(root / name)
+        (root / name).mkdir()
+        (root / name).chmod(mode)

@@ -1,4 +1,4 @@
-"""Which of the host's pip settings does a build need? They go in as secrets: visible while pip runs, part of no layer."""
+"""Which of the host's pip settings does a build need? They go in as secrets: seen while pip runs, part of no layer."""
 
 import configparser
 from collections.abc import Iterable, Mapping

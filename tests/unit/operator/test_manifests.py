@@ -219,7 +219,7 @@ def test_the_router(owner: Owner) -> None:
     pod = spec["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert " ".join(pod["containers"][0]["args"]) == (
-        "--pool chat --namespace team-a --queue-tokens 10 --queue-seconds 3"
+        "--pool chat --namespace team-a --queue-tokens 10 --queue-seconds 3 --drain-seconds 120"
     )
     assert found["Role", "chat-router"]["rules"] == [
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}

@@ -1,0 +1,106 @@
+"""An image is renamed exactly when something that goes into it changes, and Dockerfiles copy what recipes count."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from images.places import ROOT
+from images.recipes import LOCKS_AND_MANIFEST, RECIPES, Bases, Recipe, content_key
+
+BASES = Bases(python="python:1", build="build:1", torch="torch:1", torch_build="build:1")
+BY_NAME = {recipe.name: recipe for recipe in RECIPES}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for source in {recipe.dockerfile for recipe in RECIPES} | set(LOCKS_AND_MANIFEST):
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / source, tmp_path / source)
+    for source in {source for recipe in RECIPES for source in recipe.sources}:
+        file = tmp_path / source if source.endswith(".txt") else tmp_path / source / "__init__.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    return tmp_path
+
+
+def keys(root: Path, bases: Bases = BASES) -> dict[str, str]:
+    return {recipe.name: content_key(recipe, bases, root) for recipe in RECIPES}
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("operator/tokenpool_operator/decide.py", {"operator"}),
+        ("workload/tokenpool_engine/cache.py", {"engine"}),
+        ("workload/tokenpool_router/balancer.py", {"router"}),
+        ("kube/tokenpool_kube/client.py", {"operator", "router"}),
+        ("crds/tokenpool_api/spec.py", {"operator", "router", "engine"}),
+        ("requirements/router.txt", {"router"}),
+        ("requirements/build.txt", {"operator", "router", "engine"}),
+        ("pyproject.toml", {"operator", "router", "engine"}),
+        ("operator/Dockerfile", {"operator"}),
+        ("workload/Dockerfile", {"router", "engine"}),
+        ("tests/unit/test_something.py", set()),
+        ("workload/tokenpool_engine/__pycache__/cache.cpython-311.pyc", set()),
+    ],
+)
+def test_a_changed_file_renames_the_images_that_hold_it(tree: Path, file: str, changed: set[str]) -> None:
+    before = keys(tree)
+    (tree / file).parent.mkdir(parents=True, exist_ok=True)
+    (tree / file).write_text("another content")
+    after = keys(tree)
+    assert {name for name in before if before[name] != after[name]} == changed
+
+
+def test_a_moved_line_between_files_is_a_change(tree: Path) -> None:
+    package = tree / "workload/tokenpool_engine"
+    (package / "a.py").write_text("x = 1\n")
+    before = keys(tree)["engine"]
+    (package / "a.py").rename(package / "b.py")
+    assert keys(tree)["engine"] != before
+
+
+def test_another_base_renames_what_stands_on_it(tree: Path) -> None:
+    before = keys(tree)
+    after = keys(tree, Bases(python="python:1", build="build:1", torch="torch:2", torch_build="build:1"))
+    assert {name for name in before if before[name] != after[name]} == {"engine"}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_build_arguments_are_declared_in_the_dockerfile(recipe: Recipe) -> None:
+    declared = set(re.findall(r"^ARG (\w+)=", (ROOT / recipe.dockerfile).read_text(), re.MULTILINE))
+    assert set(recipe.arguments(BASES)) <= declared
+
+
+@pytest.mark.parametrize("dockerfile", ["operator/Dockerfile", "workload/Dockerfile"])
+def test_every_copied_path_counts_for_the_key(dockerfile: str) -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / dockerfile).read_text(), re.MULTILINE)
+    recipes = [recipe for recipe in RECIPES if recipe.dockerfile == dockerfile]
+    counted = {source for recipe in recipes for source in recipe.sources} | set(LOCKS_AND_MANIFEST)
+    assert copied
+    assert {path for line in copied for path in line.split()} <= counted
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_every_source_passes_dockerignore(recipe: Recipe) -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert all(source in allowed or str(Path(source).parent / "*.txt") in allowed for source in recipe.sources)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_images_run_as_nobody_in_particular_and_start_their_own_program(recipe: Recipe) -> None:
+    text = (ROOT / recipe.dockerfile).read_text()
+    final = text[text.rindex(f"AS {recipe.target}\n") if recipe.target else text.rindex("\nFROM ") :]
+    final = final.split("# ---")[0]
+    assert "\nUSER 65532:65532\n" in final
+    assert f'\nENTRYPOINT ["/opt/tokenpool/bin/tokenpool-{recipe.name}"]' in final
+
+
+@pytest.mark.parametrize("lock", ["operator", "router", "engine", "build"])
+def test_no_lock_of_an_image_brings_torch(lock: str) -> None:
+    names = re.findall(r"^([\w.-]+)==", (ROOT / f"requirements/{lock}.txt").read_text(), re.MULTILINE)
+    assert names
+    assert not {name for name in names if name == "torch" or name.startswith("nvidia-")}
