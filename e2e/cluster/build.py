@@ -56,7 +56,11 @@ def go_version(go: str) -> str:
 def source_hash(version: str) -> str:
     """Sixteen hex digits that change with the sources, the toolchain and the flags."""
     digest = hashlib.sha256()
-    for part in [version.encode(), *(flag.encode() for flag in FLAGS), *((SOURCE / name).read_bytes() for name in SOURCES)]:
+    for part in [
+        version.encode(),
+        *(flag.encode() for flag in FLAGS),
+        *((SOURCE / name).read_bytes() for name in SOURCES),
+    ]:
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()[:16]
 
