@@ -1,4 +1,4 @@
-"""What is made once per machine and kept: a folder in the user's cache, complete or absent, made by one process at a time."""
+"""What is made once per machine and kept: folders in the user's cache, complete or absent, made by one at a time."""
 
 import fcntl
 import os

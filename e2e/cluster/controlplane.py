@@ -3,7 +3,6 @@ plane on loopback that integration tests use. No kubelet here.
 """
 
 import secrets
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Self
 from cluster.api import Api, write_kubeconfig
 from cluster.build import programs
 from cluster.certificates import make_server_certificate
+from cluster.ports import free_ports
 from cluster.processes import Background
 
 SERVICE_RANGE = "198.19.0.0/16"
@@ -121,18 +121,6 @@ def start(background: Background, layout: Layout, api: Api) -> None:
     background.start("kube-apiserver", apiserver_command(bin_folder, layout))
     background.wait("kube-apiserver", api.is_ready, START_SECONDS)
     background.start("kube-controller-manager", controllers_command(bin_folder, layout))
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for opened in sockets:
-            opened.bind(("127.0.0.1", 0))
-        return [opened.getsockname()[1] for opened in sockets]
-    finally:
-        for opened in sockets:
-            opened.close()
 
 
 class ControlPlane:

