@@ -45,6 +45,8 @@ locks: $(UV) ## Resolve the hashed locks in requirements/ anew
 	    --extra $$extra -o requirements/$$extra.txt; done
 	@$(UV) pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
 	  --all-extras --group dev -o requirements/dev.txt
+	@echo "hatchling>=1.30" | $(UV) pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
+	  -o requirements/build.txt
 
 .PHONY: crds
 crds: env ## Write crds/tokenpool.yaml and the chart's copy from the models

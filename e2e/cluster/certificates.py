@@ -1,4 +1,4 @@
-"""A certificate authority for one cluster, by the openssl program: nothing else on a fresh machine makes certificates."""
+"""A certificate authority for one cluster, by the openssl program, which every machine has."""
 
 import subprocess
 from collections.abc import Iterable

@@ -153,6 +153,8 @@ def kubelet_configuration(node: Node) -> dict[str, object]:
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": "",
+        # Nothing of ours asks a DNS, and none runs; without an address the kubelet would complain of every pod.
+        "clusterDNS": ["198.19.0.10"],
         "clusterDomain": "cluster.local",
         "volumePluginDir": str(node.folder / "volume-plugins"),
         "shutdownGracePeriod": "0s",

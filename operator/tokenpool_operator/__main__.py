@@ -62,6 +62,8 @@ class Operator:
             asyncio.create_task(self.loads.poll_forever(self.options.load_seconds), name="load"),
         ]
         namespace = self.options.watch_namespace
+        # kopf's name for us; without it kopf asks for the user's name, which a container's bare UID does not have.
+        os.environ.setdefault("POD_ID", self.options.pod_name)
         await kopf.operator(
             registry=handlers.registry(self.bells.ring, self.metrics, alive=self._alive, stop=self._stop),
             settings=handlers.kopf_settings(),
