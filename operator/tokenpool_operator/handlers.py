@@ -6,6 +6,7 @@ gone blocks deletion for ever. kopf's own index keeps what vanished during a rel
 
 import dataclasses
 import datetime
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -82,11 +83,22 @@ def registry(
 
 def login(settings: kopf.OperatorSettings, **_: Any) -> kopf.ConnectionInfo | None:
     """The pod's service account, else KUBECONFIG. Always different from the last one: kopf dies of an equal login."""
-    found = kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
+    found = kopf.login_with_service_account(settings=settings)
+    if found:
+        found = dataclasses.replace(found, server=service_address(os.environ) or found.server)
+    found = found or kopf.login_with_kubeconfig(settings=settings)
     if found is None:
         return None
     expiration = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=LOGIN_MINUTES)
     return dataclasses.replace(found, expiration=expiration)
+
+
+def service_address(environ: Mapping[str, str]) -> str | None:
+    """The API server by the address that every pod is given; kopf takes its name, which needs a working DNS."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        return None
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _age_metric(metrics: Metrics, resource: str) -> Callable[[], None]:
