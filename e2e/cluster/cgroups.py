@@ -19,8 +19,12 @@ def hierarchies() -> list[Path]:
     """Mount points of all hierarchies that a kubelet uses."""
     if is_version_2():
         return [ROOT]
+    return _mounted("cgroup")
+
+
+def _mounted(*kinds: str) -> list[Path]:
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    return sorted({Path(fields[1]) for fields in mounts if fields[2] == "cgroup" and fields[1].startswith(str(ROOT))})
+    return sorted({Path(fields[1]) for fields in mounts if fields[2] in kinds and fields[1].startswith(str(ROOT))})
 
 
 def name_of(number: int) -> str:
@@ -35,9 +39,11 @@ def create(number: int) -> None:
         group.mkdir(exist_ok=True)
         if is_version_2():
             available = (hierarchy / "cgroup.controllers").read_text().split()
-            wanted = " ".join(f"+{name}" for name in available)
             for parent in (hierarchy, group):
-                (parent / "cgroup.subtree_control").write_text(wanted)
+                for name in available:
+                    # One by one: a controller that the host cannot give must not keep the others back.
+                    with contextlib.suppress(OSError):
+                        (parent / "cgroup.subtree_control").write_text(f"+{name}")
         # A new cpuset of version 1 has no CPUs at all until somebody says which.
         for file in ("cpuset.cpus", "cpuset.mems"):
             if not is_version_2() and (hierarchy / file).exists():
@@ -51,8 +57,10 @@ def groups() -> list[Path]:
 
 
 def _tops() -> list[Path]:
-    # Also where a program of the node made one on its own, such as systemd's named hierarchy.
-    return [path for hierarchy in hierarchies() for path in hierarchy.glob(f"{PREFIX}*") if path.is_dir()]
+    # Also where runc made one on its own: on a host of version 1, systemd's hierarchy and the unified one beside it.
+    return [
+        path for hierarchy in _mounted("cgroup", "cgroup2") for path in hierarchy.glob(f"{PREFIX}*") if path.is_dir()
+    ]
 
 
 def pids() -> set[int]:

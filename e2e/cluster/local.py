@@ -12,6 +12,7 @@ from pathlib import Path
 from cluster import cgroups, controlplane, network, sweep
 from cluster.api import Api, write_kubeconfig
 from cluster.build import client_tools, programs
+from cluster.cache import locked
 from cluster.controlplane import Layout
 from cluster.errors import ClusterError
 from cluster.network import NodeAddress
@@ -23,6 +24,7 @@ from cluster.system import install_missing
 from cluster.volume import volume_objects
 
 FOLDER = Path("/var/lib/tokenpool-cluster")
+LOCK = Path("/run/lock/tokenpool-cluster")
 NODE_SECONDS = 90.0
 GPU = "nvidia.com/gpu"
 
@@ -61,20 +63,30 @@ class Local:
     def is_up(self) -> bool:
         """Every program runs."""
         control = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-        if not all(self._control.is_running(name) for name in control) or not self.kubeconfig().exists():
+        if not all(self._control.is_running(name) for name in control) or not self._forwards.is_running("api"):
             return False
         programs_of_nodes = ("containerd", "kubelet", "kube-proxy")
         return all(node.background.is_running(name) for node in self._nodes for name in programs_of_nodes)
 
     def up(self) -> None:
         """Start; what half runs is swept away first."""
-        if self.is_up():
-            return
         if os.geteuid():
             raise ClusterError("CLUSTER=local needs root (or use CLUSTER=kind with Docker, or CLUSTER=kubeconfig)")
-        install_missing()
-        programs()
-        self.down()
+        with locked(LOCK, "the local cluster"):
+            self._refuse_other_size()
+            if not self.is_up():
+                install_missing()
+                programs()
+                self._sweep()
+                self._start()
+
+    def _refuse_other_size(self) -> None:
+        """A cluster that runs is somebody's work: asking for another size must not sweep it away."""
+        running = len(list(FOLDER.glob("node-*")))
+        if running not in (0, self.nodes) and Local(running).is_up():
+            raise ClusterError(f"a cluster with NODES={running} is up; keep to that, or make cluster-down first")
+
+    def _start(self) -> None:
         with step(f"Kubernetes with {self.nodes} node{'s' if self.nodes > 1 else ''}") as current:
             network.create(self._places, controlplane.SERVICE_RANGE)
             current.detail("API server")
@@ -110,7 +122,12 @@ class Local:
             api.request(url, method="PATCH", body=patch, content_type="application/json-patch+json")
 
     def down(self) -> None:
-        """End everything, in the order in which nothing restarts anything, and check that nothing is left."""
+        """End everything and check that nothing is left."""
+        with locked(LOCK, "the local cluster"):
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """In the order in which nothing restarts anything."""
         if not FOLDER.exists() and not network.existing() and not cgroups.groups():
             return
         with step("stopping the local cluster"):
@@ -123,6 +140,7 @@ class Local:
             sweep.unmount(FOLDER)
             network.remove()
             cgroups.remove()
+            sweep.remove_traces(FOLDER)
             shutil.rmtree(FOLDER, ignore_errors=True)
             left = sweep.leftovers(FOLDER)
         if left:

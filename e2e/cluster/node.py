@@ -50,6 +50,7 @@ class Node:
             f"--hostname-override={self.place.name}",
             f"--node-ip={self.place.address}",
             f"--root-dir={self.folder / 'kubelet'}",
+            f"--cert-dir={self.folder / 'kubelet-pki'}",
         ]
         background.start("kubelet", kubelet)
         background.start("kube-proxy", [str(bin_folder / "kube-proxy"), f"--config={self.folder / 'proxy.json'}"])
@@ -90,20 +91,21 @@ class Node:
     def _write_configuration(self) -> None:
         cni = self.folder / "cni"
         cni.mkdir(exist_ok=True)
-        (cni / "10-bridge.conflist").write_text(json.dumps(cni_configuration(self.folder, self.place.pod_range)))
+        (cni / "10-tokenpool.conflist").write_text(json.dumps(cni_configuration(self.folder, self.place.pod_range)))
         (self.folder / "containerd.toml").write_text(containerd_configuration(self.folder))
         (self.folder / "kubelet.json").write_text(json.dumps(kubelet_configuration(self)))
         (self.folder / "proxy.json").write_text(json.dumps(proxy_configuration(self)))
 
 
 def cni_configuration(folder: Path, pod_range: str) -> dict[str, object]:
-    """A bridge for the pods of one node; no masquerading, since nothing leaves."""
-    bridge = {
-        "type": "bridge",
-        "bridge": "pods",
-        "isGateway": True,
+    """A wire to each pod; no masquerading, since nothing leaves.
+
+    Not a bridge: without the kernel's br_netfilter, which few machines load, a bridge carries the answer of a pod to a
+    Service's client on the same node past the connection tracking, and the client never knows whose answer it is.
+    """
+    wire = {
+        "type": "ptp",
         "ipMasq": False,
-        "hairpinMode": True,
         "ipam": {
             "type": "host-local",
             "ranges": [[{"subnet": pod_range}]],
@@ -111,7 +113,7 @@ def cni_configuration(folder: Path, pod_range: str) -> dict[str, object]:
             "dataDir": str(folder / "cni-data"),
         },
     }
-    return {"cniVersion": "0.4.0", "name": "tokenpool", "plugins": [bridge]}
+    return {"cniVersion": "0.4.0", "name": "tokenpool", "plugins": [wire]}
 
 
 def containerd_configuration(folder: Path) -> str:
@@ -132,6 +134,8 @@ state = "{folder}/containerd-run"
     conf_dir = "{folder}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      Root = "{folder}/runc"
 """
 
 
@@ -156,6 +160,7 @@ def kubelet_configuration(node: Node) -> dict[str, object]:
         # Nothing of ours asks a DNS, and none runs; without an address the kubelet would complain of every pod.
         "clusterDNS": ["198.19.0.10"],
         "clusterDomain": "cluster.local",
+        "podLogsDir": str(node.folder / "pod-logs"),
         "volumePluginDir": str(node.folder / "volume-plugins"),
         "shutdownGracePeriod": "0s",
     }
@@ -172,4 +177,6 @@ def proxy_configuration(node: Node) -> dict[str, object]:
         "clientConnection": {"kubeconfig": str(node.kubeconfig)},
         "clusterCIDR": "198.18.0.0/16",
         "conntrack": {"maxPerCore": 0, "min": 0},
+        # By default a Service follows its pods a second late; a test would wait for it everywhere.
+        "nftables": {"minSyncPeriod": "100ms", "syncPeriod": "30s"},
     }

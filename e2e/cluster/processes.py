@@ -34,6 +34,11 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def without_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment less proxy settings: what these programs talk to is on this machine."""
+    return {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}
+
+
 class Background:
     """Programs of one folder: NAME.pid and NAME.log each."""
 
@@ -52,7 +57,7 @@ class Background:
         if self.is_running(name):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        line, variables = [*self._prefix, *command], {**os.environ, **(environment or {})}
+        line, variables = [*self._prefix, *command], {**without_proxies(os.environ), **(environment or {})}
         if self._starter:
             child = self._starter.submit(self._spawn, name, line, variables, die_with_parent).result()
         else:

@@ -13,7 +13,7 @@ NEEDED = {
     "containerd": "containerd",
     "ctr": "containerd",
     "runc": "runc",
-    f"{CNI_PLUGINS}/bridge": "containernetworking-plugins",
+    f"{CNI_PLUGINS}/ptp": "containernetworking-plugins",
     "nft": "nftables",
     "ip": "iproute2",
     "nsenter": "util-linux",

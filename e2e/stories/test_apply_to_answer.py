@@ -14,7 +14,14 @@ def test_apply_ready_answer_equals_generate(make_pool: Callable[[str], Pool], mo
     pool.apply()
     seen = pool.wait_ready(shards=1)
 
-    assert seen["status"]["shards"] == {"desired": 1, "ready": 1, "pending": 0, "draining": 0, "updated": 1}
+    assert seen["status"]["shards"] == {
+        "desired": 1,
+        "current": 1,
+        "ready": 1,
+        "pending": 0,
+        "draining": 0,
+        "updated": 1,
+    }
     assert {c["type"]: c["status"] for c in seen["status"]["conditions"]} == {
         "Ready": "True",
         "Available": "True",

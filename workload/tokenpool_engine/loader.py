@@ -64,15 +64,19 @@ def load(folder: Path, dtype: str) -> Loaded:
     except (ValueError, KeyError, OSError, RuntimeError) as error:
         raise StartError(Reason.MODEL_UNSUPPORTED, f"{folder}: {error}") from error
     model = model.to(device).eval()
-    refuse_unknown_layers(model.config)
+    refuse_unsupported(model.config)
     return Loaded(model, tokenizer, stop_ids(model, tokenizer), max_positions(model.config), device)
 
 
-def refuse_unknown_layers(config: Any) -> None:
-    """Raises StartError for attention that the paged cache does not know."""
+def refuse_unsupported(config: Any) -> None:
+    """Raises StartError for attention that the paged cache would compute wrongly."""
     unknown = set(getattr(config, "layer_types", None) or ()) - KNOWN_LAYERS
     if unknown:
         raise StartError(Reason.MODEL_UNSUPPORTED, f"layers of kind {', '.join(sorted(unknown))} are not supported")
+    if getattr(config, "attn_logit_softcapping", None):
+        raise StartError(Reason.MODEL_UNSUPPORTED, "attention with softcapped logits is not supported")
+    if getattr(config, "is_encoder_decoder", False):
+        raise StartError(Reason.MODEL_UNSUPPORTED, "encoder-decoder models are not supported, only decoders")
 
 
 def pick_dtype(wanted: str, stored: str, device: torch.device) -> torch.dtype:

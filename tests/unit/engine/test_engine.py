@@ -1,0 +1,101 @@
+"""The loop with a fake runner: a failing step costs its own requests only, a cancelled one frees its place."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tokenpool_engine.cache import Ledger
+from tokenpool_engine.engine import Engine, Stream, monotonic
+from tokenpool_engine.metrics import Metrics
+from tokenpool_engine.request import Finish, Request, Sampling
+from tokenpool_engine.scheduler import Scheduler, Step
+
+
+class FakeRunner:
+    """Gives token 1, and fails while `broken`."""
+
+    def __init__(self) -> None:
+        self.broken = False
+
+    def run(self, step: Step) -> dict[str, int]:
+        if self.broken:
+            raise RuntimeError("device fault")
+        return {part.request.id: 1 for part in step.slices if part.samples}
+
+
+class Parts:
+    """An engine on a fake runner."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(64, 16)
+        self.runner = FakeRunner()
+        self.metrics = Metrics(self.ledger, 64, monotonic)
+        self.engine = Engine(Scheduler(self.ledger, 64, 8), self.runner, self.metrics, monotonic)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def parts() -> AsyncIterator[Parts]:
+    made = Parts()
+    made.engine.start(asyncio.get_running_loop())
+    yield made
+    await asyncio.to_thread(made.engine.stop)
+
+
+def request(name: str, tokens: int = 5) -> Request:
+    return Request(name, (1, 2, 3), tokens, Sampling(0.0))
+
+
+async def finish(stream: Stream) -> tuple[list[int], Finish, str]:
+    tokens: list[int] = []
+    while True:
+        update = await asyncio.wait_for(stream.updates.get(), 10)
+        tokens += update.tokens
+        if update.finish:
+            return tokens, update.finish, update.error
+
+
+async def test_tokens_come_in_order_and_end_with_a_reason(parts: Parts) -> None:
+    streams = [parts.engine.submit(request(f"r{n}", n + 1)) for n in range(5)]
+    for number, stream in enumerate(streams):
+        assert await finish(stream) == ([1] * (number + 1), Finish.LENGTH, "")
+    assert parts.ledger.reserved_tokens == 0
+    load = parts.metrics.load(ready=True, draining=False)
+    assert (load.prompt_tokens_total, load.generated_tokens_total, load.outstanding_tokens) == (15, 15, 0)
+
+
+async def test_a_failed_step_costs_its_requests_and_nobody_else(parts: Parts) -> None:
+    parts.runner.broken = True
+    tokens, reason, text = await finish(parts.engine.submit(request("lost")))
+    assert (tokens, reason) == ([], Finish.ERROR)
+    assert "RuntimeError" in text
+    assert parts.engine.trouble() == ""
+    parts.runner.broken = False
+    assert await finish(parts.engine.submit(request("fine"))) == ([1] * 5, Finish.LENGTH, "")
+
+
+async def test_several_failed_steps_in_a_row_turn_health_red_and_a_good_one_green(parts: Parts) -> None:
+    parts.runner.broken = True
+    for number in range(3):
+        await finish(parts.engine.submit(request(f"r{number}")))
+    assert parts.engine.trouble() == "3 steps in a row failed"
+    parts.runner.broken = False
+    await finish(parts.engine.submit(request("fine")))
+    assert parts.engine.trouble() == ""
+
+
+async def test_a_cancelled_request_ends_and_frees_its_pages(parts: Parts) -> None:
+    stream = parts.engine.submit(request("long", 900))
+    await asyncio.wait_for(stream.updates.get(), 10)
+    parts.engine.cancel(stream)
+    _, reason, _ = await finish(stream)
+    assert reason is Finish.CANCELLED
+    assert parts.ledger.reserved_tokens == 0
+
+
+async def test_cancelling_what_has_ended_is_harmless(parts: Parts) -> None:
+    stream = parts.engine.submit(request("short", 1))
+    await finish(stream)
+    parts.engine.cancel(stream)
+    assert await finish(parts.engine.submit(request("next"))) == ([1] * 5, Finish.LENGTH, "")
+    assert parts.engine.trouble() == ""

@@ -1,0 +1,141 @@
+"""Greedy float32 output equals `generate` token for token: alone, batched, chunked, for several architectures."""
+
+import copy
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from tokenpool_engine import attention
+from tokenpool_engine.cache import Ledger
+from tokenpool_engine.loader import Loaded, load
+from tokenpool_engine.request import Request, Sampling
+from tokenpool_engine.runner import Runner
+from tokenpool_engine.scheduler import Scheduler
+
+COMMON: dict[str, Any] = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+CONFIGS = {
+    "llama": LlamaConfig(**COMMON),
+    "qwen2": Qwen2Config(**COMMON),
+    "qwen3": Qwen3Config(**COMMON),
+    "mistral with a sliding window": MistralConfig(**COMMON, sliding_window=12),
+    "gpt2": GPT2Config(vocab_size=128, n_embd=32, n_layer=2, n_head=4, n_positions=256, bos_token_id=0, eos_token_id=0),
+}
+
+
+def generate(model: Any, prompt: tuple[int, ...], tokens: int) -> list[int]:
+    ids = torch.tensor([prompt])
+    with torch.inference_mode():
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=tokens,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    found: list[int] = output[0, len(prompt) :].tolist()
+    return found
+
+
+def run(loaded: Loaded, requests: list[Request], budget: int, sequences: int = 8) -> int:
+    """Run to the end; the number of steps."""
+    ledger = Ledger(64, 8)
+    scheduler, runner = Scheduler(ledger, budget, sequences), Runner(loaded, ledger.capacity_tokens, 8)
+    for request in requests:
+        scheduler.submit(request)
+    steps = 0
+    while not scheduler.is_idle:
+        step = scheduler.plan()
+        scheduler.commit(step, runner.run(step))
+        steps += 1
+    ledger.check()
+    return steps
+
+
+@pytest.fixture(scope="module", params=CONFIGS.values(), ids=list(CONFIGS))
+def pair(request: pytest.FixtureRequest) -> tuple[Any, Loaded]:
+    """The same random weights twice: as they come, and with our attention."""
+    # A model keeps and changes the config that it is made from, so each gets its own.
+    config: PretrainedConfig = request.param
+    torch.manual_seed(1)
+    reference = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager").float().eval()
+    attention.register()
+    paged = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=attention.NAME).float().eval()
+    paged.load_state_dict(reference.state_dict())
+    return reference, Loaded(paged, None, frozenset(), 256, torch.device("cpu"))
+
+
+def prompts(count: int) -> list[tuple[int, ...]]:
+    chance = random.Random(3)
+    return [tuple(chance.randrange(1, 127) for _ in range(length)) for length in (1, 37, 5, 60, 16, 9)[:count]]
+
+
+def requests(count: int, tokens: int = 24) -> list[Request]:
+    return [Request(str(n), prompt, tokens, Sampling(0.0)) for n, prompt in enumerate(prompts(count))]
+
+
+def test_alone(pair: tuple[Any, Loaded]) -> None:
+    reference, loaded = pair
+    [one] = requests(1)
+    assert run(loaded, [one], budget=64) == 24
+    assert one.output == generate(reference, one.prompt, 24)
+
+
+@pytest.mark.parametrize("budget", [8, 20, 512])
+def test_batched_with_mixed_lengths_and_chunked_prompts(pair: tuple[Any, Loaded], budget: int) -> None:
+    reference, loaded = pair
+    together = requests(6)
+    run(loaded, together, budget)
+    assert [one.output for one in together] == [generate(reference, one.prompt, 24) for one in together]
+
+
+def test_an_ordinary_forward_of_the_same_model_is_refused_not_wrong(pair: tuple[Any, Loaded]) -> None:
+    with pytest.raises(ValueError, match="needs a paged_step"):
+        pair[1].model(torch.tensor([[1, 2]]))
+
+
+def test_what_the_paged_cache_does_not_know_is_refused(tiny_model: Path) -> None:
+    from tokenpool_engine.failure import StartError
+    from tokenpool_engine.loader import refuse_unsupported
+
+    with pytest.raises(StartError, match=r"ModelUnsupported: .*softcap"):
+        refuse_unsupported(Gemma2Config(**{**COMMON, "attn_logit_softcapping": 50.0}))
+
+
+@pytest.mark.model
+def test_real_weights() -> None:
+    folder = os.environ.get("TOKENPOOL_TEST_MODEL")
+    if not folder:
+        pytest.skip("TOKENPOOL_TEST_MODEL names no folder with real weights; the e2e stories compare with them too")
+    loaded = load(Path(folder), "float32")
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    texts = ["The capital of France is", "Once upon a time there was a fox that", "1, 2, 3,"]
+    together = [Request(t, tuple(loaded.tokenizer(t)["input_ids"]), 32, Sampling(0.0)) for t in texts]
+    run(loaded, together, budget=16)
+    assert [one.output for one in together] == [generate(reference, one.prompt, 32) for one in together]

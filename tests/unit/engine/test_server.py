@@ -1,0 +1,193 @@
+"""The whole shard over HTTP on loopback, with a tiny random model and the real client."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from tokenpool_engine import admin
+from tokenpool_engine.process import drain, listen
+from tokenpool_engine.server import Api
+from tokenpool_engine.settings import Serve
+from tokenpool_engine.shard import Shard, build
+
+
+class Running:
+    """A served shard: its parts, and where it listens."""
+
+    def __init__(self, shard: Shard, api: Api, url: str, admin_url: str, http: aiohttp.ClientSession) -> None:
+        self.shard, self.api, self.url, self.admin_url, self.http = shard, api, url, admin_url, http
+        assert shard.parts
+        self.parts = shard.parts
+
+    async def post(self, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+        async with self.http.post(self.url + path, json={"model": "tiny", **body}) as answer:
+            return answer.status, await answer.json()
+
+    async def stream(self, **body: Any) -> list[str]:
+        whole = {"model": "tiny", "prompt": "abc", "stream": True, "temperature": 0, "ignore_eos": True, **body}
+        async with self.http.post(f"{self.url}/v1/completions", json=whole) as answer:
+            text = await answer.text()
+        return [event.removeprefix("data: ") for event in text.split("\n\n") if event]
+
+    async def admin(self, path: str) -> tuple[int, str]:
+        async with self.http.get(self.admin_url + path) as answer:
+            return answer.status, await answer.text()
+
+
+def port_of(runner: Any) -> int:
+    port: int = runner.addresses[0][1]
+    return port
+
+
+@pytest.fixture
+async def running(tiny_model: Path) -> AsyncIterator[Running]:
+    settings = Serve(tiny_model, "tiny", 32, 8, None, 2048, "float32", 1, 5, 4096, "127.0.0.1", 0, 0)
+    shard = Shard("tiny")
+    shard.parts = build(settings, shard)
+    shard.parts.engine.start(asyncio.get_running_loop())
+    api = Api(shard)
+    runners = [await listen(app, "127.0.0.1", 0) for app in (api.application(), admin.application(shard))]
+    urls = [f"http://127.0.0.1:{port_of(runner)}" for runner in runners]
+    async with aiohttp.ClientSession() as http:
+        yield Running(shard, api, urls[0], urls[1], http)
+    for runner in runners:
+        await runner.cleanup()
+    await asyncio.to_thread(shard.parts.engine.stop)
+
+
+async def test_the_real_client_streams_and_does_not(running: Running) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client:
+        assert [model.id async for model in client.models.list()] == ["tiny"]
+        question: Any = {
+            "model": "tiny",
+            "messages": [{"role": "user", "content": "hi"}],
+            "temperature": 0,
+            "max_tokens": 12,
+        }
+        whole = await client.chat.completions.create(**question)
+        chunks = [
+            chunk
+            async for chunk in await client.chat.completions.create(
+                **question, stream=True, stream_options={"include_usage": True}
+            )
+        ]
+        assert (
+            "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+        )
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == whole.choices[0].finish_reason
+        assert chunks[-1].usage == whole.usage
+        assert whole.usage
+        assert whole.usage.prompt_tokens == len("<user>hi<assistant>")
+        completion = await client.completions.create(model="tiny", prompt=[97, 98], max_tokens=3, temperature=0)
+        assert completion.usage
+        assert completion.usage.prompt_tokens == 2
+        with pytest.raises(openai.NotFoundError, match="the model 'other' does not exist; this pool serves 'tiny'"):
+            await client.chat.completions.create(**{**question, "model": "other"})
+
+
+async def test_batched_answers_are_the_single_ones(running: Running) -> None:
+    prompts = ["a", "some longer prompt " * 6, "xyz" * 10]
+    body: dict[str, Any] = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
+    alone = [(await running.post("/v1/completions", prompt=prompt, **body))[1]["choices"] for prompt in prompts]
+    together = await asyncio.gather(*(running.post("/v1/completions", prompt=prompt, **body) for prompt in prompts))
+    assert [answer["choices"] for _, answer in together] == alone
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "/v1/chat/completions", b"{nope", 400, "invalid_json"),
+        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": "x", "n": 9}', 400, "invalid_value"),
+        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": ""}', 400, "invalid_value"),
+        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": [999]}', 400, "invalid_request"),
+        (
+            "POST",
+            "/v1/completions",
+            json.dumps({"model": "tiny", "prompt": "x" * 999}).encode(),
+            400,
+            "context_length_exceeded",
+        ),
+        ("POST", "/v1/completions", b'{"model": "other", "prompt": "x"}', 404, "model_not_found"),
+        ("POST", "/v1/completions", b" " * (9 << 20), 413, "body_too_large"),
+        ("GET", "/v1/chat/completions", b"", 405, "not_found"),
+        ("GET", "/nowhere", b"", 404, "not_found"),
+    ],
+)
+async def test_refusals_in_openais_form_while_a_stream_goes_on(
+    running: Running, method: str, path: str, body: bytes, status: int, code: str
+) -> None:
+    control = asyncio.create_task(running.stream(max_tokens=40))
+    async with running.http.request(method, running.url + path, data=io.BytesIO(body)) as answer:
+        assert answer.status == status
+        error = (await answer.json())["error"]
+    assert error["code"] == code
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert (await control)[-1] == "[DONE]"
+
+
+async def test_too_much_outstanding_work_is_429_with_a_computed_wait(running: Running) -> None:
+    long = [asyncio.create_task(running.stream(max_tokens=480)) for _ in range(9)]
+    while running.parts.engine.outstanding_tokens() < 3700:
+        await asyncio.sleep(0.005)
+    body = {"model": "tiny", "prompt": "x" * 30, "max_tokens": 480}
+    async with running.http.post(f"{running.url}/v1/completions", json=body) as answer:
+        assert answer.status == 429
+        assert 1 <= int(answer.headers["Retry-After"]) <= 60
+    for task in long:
+        task.cancel()
+    await asyncio.gather(*long, return_exceptions=True)
+
+
+async def test_a_client_that_leaves_frees_its_place(running: Running) -> None:
+    response = await running.http.post(
+        f"{running.url}/v1/completions",
+        json={"model": "tiny", "prompt": "x", "max_tokens": 480, "stream": True, "ignore_eos": True},
+    )
+    await response.content.readany()
+    assert running.parts.metrics.load(ready=True, draining=False).kv_tokens_reserved > 0
+    response.close()
+    async with asyncio.timeout(5):
+        while running.parts.metrics.load(ready=True, draining=False).kv_tokens_reserved:
+            await asyncio.sleep(0.005)
+
+
+async def test_admin_port(running: Running) -> None:
+    assert await running.admin("/healthz") == (200, "ok\n")
+    assert await running.admin("/readyz") == (200, "ok\n")
+    await running.post("/v1/completions", prompt="abc", max_tokens=4, temperature=0, ignore_eos=True)
+    _, load = await running.admin("/load")
+    assert json.loads(load)["generatedTokensTotal"] == 4
+    _, metrics = await running.admin("/metrics")
+    assert "tokenpool_shard_generated_tokens_total 4.0" in metrics
+    assert 'tokenpool_shard_requests_total{finish="length"} 1.0' in metrics
+
+
+async def test_drain_lets_running_streams_end_and_refuses_new_ones(running: Running) -> None:
+    stream = asyncio.create_task(running.stream(max_tokens=60))
+    while not running.api.open_streams:
+        await asyncio.sleep(0.005)
+    draining = asyncio.create_task(drain(20, running.shard, running.parts, running.api))
+    await asyncio.sleep(0)
+    assert (await running.admin("/readyz"))[0] == 503
+    assert (await running.admin("/healthz"))[0] == 200
+    status, body = await running.post("/v1/completions", prompt="x")
+    assert (status, body["error"]["code"]) == (503, "shard_not_ready")
+    assert (await stream)[-1] == "[DONE]"
+    await draining
+
+
+async def test_what_outlives_the_drain_ends_in_an_error_event(running: Running) -> None:
+    stream = asyncio.create_task(running.stream(max_tokens=490))
+    while not running.api.open_streams:
+        await asyncio.sleep(0.005)
+    await drain(0.01, running.shard, running.parts, running.api)
+    last = json.loads((await stream)[-1])
+    assert last["error"]["message"] == "the shard's drain time is over"
