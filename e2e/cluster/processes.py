@@ -62,6 +62,8 @@ class Background:
             child = self._starter.submit(self._spawn, name, line, variables, die_with_parent).result()
         else:
             child = self._spawn(name, line, variables, None)
+            # It goes on when this process ends; without a code Python would complain of a forgotten child.
+            child.returncode = 0
         self._children[name] = child
         began = start_time(child.pid)
         self._pid_file(name).write_text(json.dumps({"pid": child.pid, "start": began}))

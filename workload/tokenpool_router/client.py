@@ -12,7 +12,7 @@ from typing import Final, cast
 
 import httptools
 
-from tokenpool_router.errors import BAD_REQUEST, NO_UPGRADE, TIMED_OUT, Refusal, body_too_large, headers_too_large
+from tokenpool_router.errors import BAD_REQUEST, TIMED_OUT, Refusal, body_too_large, headers_too_large
 from tokenpool_router.messages import LAST_CHUNK, Request, ResponseHead, chunk
 
 HEADER_BYTES: Final = 64 << 10
@@ -131,7 +131,8 @@ class ClientConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse_early(NO_UPGRADE)
+            # The protocol stays HTTP/1.1, as a server may decide; what follows is not for this parser, so we close.
+            self._refused = self.closing = True
         except httptools.HttpParserCallbackError:
             # A callback refused the request and said so.
             return

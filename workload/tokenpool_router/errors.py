@@ -40,7 +40,6 @@ class Refusal:
 
 BAD_REQUEST = Refusal(400, "the request is not valid HTTP/1.1", "bad_request")
 TIMED_OUT = Refusal(408, "the request did not arrive in time", "request_timeout")
-NO_UPGRADE = Refusal(501, "protocol upgrades are not supported", "upgrade_not_supported")
 QUEUE_FULL = Refusal(503, "no shard is ready and too many requests wait already", "queue_full", retry_after=10)
 NO_SHARD = Refusal(503, "no shard became ready in time", "no_shard", retry_after=5)
 SHARD_LOST = Refusal(502, "the shard was lost before it finished the answer", "shard_lost")
