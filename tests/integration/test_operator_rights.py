@@ -1,4 +1,4 @@
-"""The operator with exactly the rights that it needs, and what it says when one is missing."""
+"""The operator with exactly the rights that the chart gives it, and what it says when one is missing."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.controlplane import ControlPlane
+from support.chart import operator_rules
 from support.kubelet import Kubelet
 from support.operator_process import OperatorProcess
 from support.pools import Pool
@@ -16,22 +17,6 @@ from tokenpool_kube import Cluster, Kind, kinds
 
 Raw = dict[str, Any]
 
-RULES: list[tuple[str, list[str], list[str]]] = [
-    ("tokenpool.dev", ["tokenpools"], ["get", "list", "watch"]),
-    ("tokenpool.dev", ["tokenpools/status"], ["update"]),
-    ("tokenpool.dev", ["tokenpools/finalizers"], ["update"]),
-    ("", ["pods"], ["get", "list", "watch", "create", "delete"]),
-    ("", ["services"], ["get", "list", "watch", "create", "patch"]),
-    ("", ["serviceaccounts"], ["get", "list", "create", "patch"]),
-    ("apps", ["deployments"], ["get", "list", "watch", "create", "patch"]),
-    ("networking.k8s.io", ["networkpolicies"], ["get", "list", "create", "patch"]),
-    ("policy", ["poddisruptionbudgets"], ["get", "list", "create", "patch"]),
-    ("rbac.authorization.k8s.io", ["roles", "rolebindings"], ["get", "list", "create", "patch"]),
-    # A role may only be given by who has it.
-    ("discovery.k8s.io", ["endpointslices"], ["get", "list", "watch"]),
-    ("events.k8s.io", ["events"], ["create"]),
-    ("coordination.k8s.io", ["leases"], ["get", "create", "update"]),
-]
 CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 CLUSTER_ROLE_BINDING = Kind(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
@@ -39,11 +24,8 @@ CLUSTER_ROLE_BINDING = Kind(
 NAME = "tokenpool-operator-test"
 
 
-async def grant(api: Cluster, rules: list[tuple[str, list[str], list[str]]]) -> None:
-    body = {
-        "metadata": {"name": NAME},
-        "rules": [{"apiGroups": [group], "resources": plurals, "verbs": verbs} for group, plurals, verbs in rules],
-    }
+async def grant(api: Cluster, rules: list[Raw]) -> None:
+    body = {"metadata": {"name": NAME}, "rules": rules}
     await api.apply(CLUSTER_ROLE, None, NAME, body, manager="test")
 
 
@@ -51,9 +33,9 @@ async def grant(api: Cluster, rules: list[tuple[str, list[str], list[str]]]) -> 
 async def operator(
     api: Cluster, control_plane: ControlPlane, namespace: str, crd: str, tmp_path: Path
 ) -> AsyncIterator[OperatorProcess]:
-    """A replica that logs in as a service account with RULES."""
+    """A replica that logs in as a service account with the chart's rights and no others."""
     await api.apply(kinds.SERVICE_ACCOUNT, namespace, NAME, {"metadata": {"name": NAME}}, manager="test")
-    await grant(api, RULES)
+    await grant(api, operator_rules())
     binding = {
         "metadata": {"name": NAME},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME},
@@ -104,14 +86,14 @@ async def test_a_missing_right_is_named_and_its_return_heals(
     operator: OperatorProcess, api: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:
     pool = Pool(api, namespace)
-    without = [
-        (group, what, [verb for verb in verbs if (what, verb) != (["pods"], "create")]) for group, what, verbs in RULES
-    ]
+    without = operator_rules()
+    [pods] = [rule for rule in without if rule["resources"] == ["pods"]]
+    pods["verbs"].remove("create")
     await grant(api, without)
     operator.start()
     await pool.apply()
     await assert_becomes(pool.has(Degraded="+Forbidden", Ready="-Forbidden"))
     messages = [item["message"] for item in (await pool.status())["conditions"] if item["type"] == "Degraded"]
     assert 'cannot create resource "pods"' in messages[0]
-    await grant(api, RULES)
+    await grant(api, operator_rules())
     await assert_becomes(pool.is_ready(2))

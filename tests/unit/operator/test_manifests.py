@@ -1,10 +1,10 @@
 """Every object of a pool: names, owner, Pod Security, and what reaches the command line."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from support.pod_security import restricted_violations
 from tokenpool_api import names
 from tokenpool_api.spec import TokenPoolSpec
 from tokenpool_operator.manifests import event, shard, standing
@@ -12,9 +12,6 @@ from tokenpool_operator.manifests.metadata import Owner
 
 Raw = dict[str, Any]
 SOURCES = ["hf://org/name", "pvc://claim/sub/path", "file:///model", "oci://registry/model:1"]
-ALLOWED_VOLUMES = {
-    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret", "image",
-}  # fmt: skip
 
 
 def parse(spec: Raw | None = None, source: str = "file:///model") -> TokenPoolSpec:
@@ -28,30 +25,6 @@ def objects(owner: Owner, spec: TokenPoolSpec, desired: int = 3) -> dict[tuple[s
 
 def pod_spec(spec: TokenPoolSpec, hf_endpoint: str | None = None) -> Raw:
     return shard.shard_pod_spec("chat", spec, "engine:1", hf_endpoint)
-
-
-def restricted_violations(spec: Raw) -> Iterator[str]:
-    """Pod Security "restricted" plus a read-only root, as far as our pods can break it."""
-    for field in ("hostNetwork", "hostPID", "hostIPC"):
-        if spec.get(field):
-            yield field
-    for volume in spec.get("volumes", []):
-        yield from (f"volume {kind}" for kind in volume.keys() - {"name"} - ALLOWED_VOLUMES)
-    context = spec.get("securityContext", {})
-    if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
-        yield "seccomp"
-    if not context.get("runAsNonRoot") or not context.get("runAsUser"):
-        yield "runs as root"
-    for container in [*spec.get("initContainers", []), *spec["containers"]]:
-        own = container.get("securityContext", {})
-        if own.get("allowPrivilegeEscalation") is not False:
-            yield f"{container['name']}: escalation"
-        if own.get("capabilities") != {"drop": ["ALL"]}:
-            yield f"{container['name']}: capabilities"
-        if own.get("readOnlyRootFilesystem") is not True:
-            yield f"{container['name']}: writable root"
-        if own.get("privileged") or any(port.get("hostPort") for port in container.get("ports", [])):
-            yield f"{container['name']}: privileged"
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -1,0 +1,98 @@
+"""The chart by the real helm: lint, values that are refused, pods that are restricted, rights that are few."""
+
+from typing import Any
+
+import pytest
+
+from support.chart import CHART, Refused, helm, of_kind, operator_rules, render
+from support.pod_security import restricted_violations
+
+Raw = dict[str, Any]
+
+
+def test_lint_is_silent() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+def test_what_is_installed() -> None:
+    assert sorted(item["kind"] for item in render()) == [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "Deployment",
+        "NetworkPolicy",
+        "Role",
+        "RoleBinding",
+        "ServiceAccount",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "replica=2"], "replica"),
+        (["--set", "image.repo=x"], "repo"),
+        (["--set", "replicas=many"], "replicas"),
+        (["--set", "hfEndpoint=ftp://x"], "hfEndpoint"),
+        (["--set", "crds.install=perhaps"], "install"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(arguments: list[str], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        render(*arguments)
+
+
+def test_one_namespace_needs_no_cluster_rights() -> None:
+    objects = render("--set", "watchNamespace=team-a")
+    assert not of_kind(objects, "ClusterRole")
+    assert not of_kind(objects, "ClusterRoleBinding")
+    assert {item["metadata"]["namespace"] for item in of_kind(objects, "Role")} == {"team-a", "tokenpool-system"}
+    [deployment] = of_kind(objects, "Deployment")
+    assert {"name": "TOKENPOOL_WATCH_NAMESPACE", "value": "team-a"} in container(deployment)["env"]
+
+
+def container(deployment: Raw) -> Raw:
+    found: Raw = deployment["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def test_images() -> None:
+    digest = "sha256:" + "a" * 64
+    [deployment] = of_kind(
+        render(
+            "--set",
+            f"image.digest={digest}",
+            "--set-string",
+            "router.image.tag=7",
+            "--set",
+            "router.image.repository=r",
+        ),
+        "Deployment",
+    )
+    assert container(deployment)["image"].endswith(f"tokenpool-operator@{digest}")
+    environment = {entry["name"]: entry.get("value") for entry in container(deployment)["env"]}
+    assert environment["TOKENPOOL_ROUTER_IMAGE"] == "r:7"
+    assert environment["TOKENPOOL_ENGINE_IMAGE"].endswith("tokenpool-engine:0.1.0")
+
+
+def test_the_crd_is_kept_on_uninstall_unless_told_otherwise() -> None:
+    [crd] = of_kind(render(), "CustomResourceDefinition")
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    [crd] = of_kind(render("--set", "crds.keep=false"), "CustomResourceDefinition")
+    assert "annotations" not in crd["metadata"]
+    assert not of_kind(render("--set", "crds.install=false"), "CustomResourceDefinition")
+
+
+def test_the_operator_pod_is_restricted() -> None:
+    [deployment] = of_kind(render(), "Deployment")
+    assert list(restricted_violations(deployment["spec"]["template"]["spec"])) == []
+
+
+def test_rights_are_enumerated_and_hold_no_way_to_more() -> None:
+    rules = operator_rules()
+    resources = {resource for rule in rules for resource in rule["resources"]}
+    verbs = {verb for rule in rules for verb in rule["verbs"]}
+    assert not {"*", "secrets", "pods/exec", "configmaps"} & resources
+    assert not {"*", "escalate", "bind", "impersonate", "deletecollection"} & verbs
+    [pods] = [rule for rule in rules if "pods" in rule["resources"]]
+    assert pods["verbs"] == ["get", "list", "watch", "create", "delete"]
