@@ -113,10 +113,11 @@ class Engine:
             else:
                 self._failed_steps = 0
                 self._scheduler.commit(step, sampled)
-                self._hand_out(step)
+                # Counted before anybody sees the tokens, so that who got an answer finds it in the numbers.
                 self._metrics.observe_step(step, self._clock() - began)
+                self._metrics.observe_queues(self._scheduler)
+                self._hand_out(step)
             self._progress_at = self._clock()
-            self._metrics.observe_queues(self._scheduler)
 
     def _take_in(self) -> bool:
         """Move what came into the scheduler; sleep while there is nothing. False: stop."""
@@ -142,6 +143,7 @@ class Engine:
     def _fail(self, step: Step, error: Exception) -> None:
         self._failed_steps += 1
         failed = self._scheduler.fail(step)
+        self._metrics.observe_queues(self._scheduler)
         text = f"the shard could not compute this request: {type(error).__name__}"
         self._send([(self._streams.pop(request.id), Update(finish=Finish.ERROR, error=text)) for request in failed])
 

@@ -3,6 +3,7 @@
 import copy
 import os
 import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,16 @@ def run(loaded: Loaded, requests: list[Request], budget: int, sequences: int = 8
     return steps
 
 
+@dataclass(frozen=True)
+class Pair:
+    """The same random weights twice: what the model itself says to the prompts, and the model with our attention."""
+
+    wanted: list[list[int]]
+    loaded: Loaded
+
+
 @pytest.fixture(scope="module", params=CONFIGS.values(), ids=list(CONFIGS))
-def pair(request: pytest.FixtureRequest) -> tuple[Any, Loaded]:
-    """The same random weights twice: as they come, and with our attention."""
+def pair(request: pytest.FixtureRequest) -> Pair:
     # A model keeps and changes the config that it is made from, so each gets its own.
     config: PretrainedConfig = request.param
     torch.manual_seed(1)
@@ -88,7 +96,8 @@ def pair(request: pytest.FixtureRequest) -> tuple[Any, Loaded]:
     attention.register()
     paged = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=attention.NAME).float().eval()
     paged.load_state_dict(reference.state_dict())
-    return reference, Loaded(paged, None, frozenset(), 256, torch.device("cpu"))
+    wanted = [generate(reference, prompt, 24) for prompt in prompts(6)]
+    return Pair(wanted, Loaded(paged, None, frozenset(), 256, torch.device("cpu")))
 
 
 def prompts(count: int) -> list[tuple[int, ...]]:
@@ -100,24 +109,22 @@ def requests(count: int, tokens: int = 24) -> list[Request]:
     return [Request(str(n), prompt, tokens, Sampling(0.0)) for n, prompt in enumerate(prompts(count))]
 
 
-def test_alone(pair: tuple[Any, Loaded]) -> None:
-    reference, loaded = pair
+def test_alone(pair: Pair) -> None:
     [one] = requests(1)
-    assert run(loaded, [one], budget=64) == 24
-    assert one.output == generate(reference, one.prompt, 24)
+    assert run(pair.loaded, [one], budget=64) == 24
+    assert one.output == pair.wanted[0]
 
 
 @pytest.mark.parametrize("budget", [8, 20, 512])
-def test_batched_with_mixed_lengths_and_chunked_prompts(pair: tuple[Any, Loaded], budget: int) -> None:
-    reference, loaded = pair
+def test_batched_with_mixed_lengths_and_chunked_prompts(pair: Pair, budget: int) -> None:
     together = requests(6)
-    run(loaded, together, budget)
-    assert [one.output for one in together] == [generate(reference, one.prompt, 24) for one in together]
+    run(pair.loaded, together, budget)
+    assert [one.output for one in together] == pair.wanted
 
 
-def test_an_ordinary_forward_of_the_same_model_is_refused_not_wrong(pair: tuple[Any, Loaded]) -> None:
+def test_an_ordinary_forward_of_the_same_model_is_refused_not_wrong(pair: Pair) -> None:
     with pytest.raises(ValueError, match="needs a paged_step"):
-        pair[1].model(torch.tensor([[1, 2]]))
+        pair.loaded.model(torch.tensor([[1, 2]]))
 
 
 def test_what_the_paged_cache_does_not_know_is_refused(tiny_model: Path) -> None:
