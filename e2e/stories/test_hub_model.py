@@ -26,7 +26,7 @@ def hub(kubectl: Kubectl, installed: Kubectl, images: dict[str, BuiltImage]) -> 
 def test_gated_model_needs_its_token_and_the_token_stays_hidden(
     hub: str, make_pool: Callable[[str], Pool], model_directory: Path
 ) -> None:
-    pool = make_pool("hub")
+    pool = make_pool("gated")
     pool.apply({"model": {"source": "hf://demo/no-such-model"}})
     missing = pool.wait_condition("Degraded", "True", reason="ModelNotFound", seconds=120)
     assert "demo/no-such-model" in missing["message"]

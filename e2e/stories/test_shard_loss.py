@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from openai import APIError
+from openai import APIError, OpenAI
 
 from stack.kubectl import wait_until
 from stack.pool import Pool
@@ -20,23 +20,23 @@ class Outcome(NamedTuple):
     shard: str
 
 
-def stream(pool: Pool, begun: threading.Event, tokens: int) -> Outcome:
+def stream(client: OpenAI, begun: threading.Event, tokens: int) -> Outcome:
     """One long stream; `begun` is set at its first content."""
     text, finish, shard = "", None, ""
     try:
-        with pool.client().chat.completions.with_raw_response.create(
+        raw = client.chat.completions.with_raw_response.create(
             model="smollm2-135m-instruct",
             messages=[{"role": "user", "content": "Tell a long story about a ship."}],
             max_tokens=tokens,
             temperature=0,
             stream=True,
             extra_body={"ignore_eos": True},
-        ) as raw:
-            shard = raw.headers["x-tokenpool-shard"]
-            for chunk in raw.parse():
-                text += chunk.choices[0].delta.content or ""
-                finish = chunk.choices[0].finish_reason or finish
-                begun.set()
+        )
+        shard = raw.headers["x-tokenpool-shard"]
+        for chunk in raw.parse():
+            text += chunk.choices[0].delta.content or ""
+            finish = chunk.choices[0].finish_reason or finish
+            begun.set()
     except APIError as error:
         return Outcome(text, finish, str(error.message), shard)
     finally:
@@ -49,14 +49,15 @@ def test_killed_shard_heals_and_no_stream_is_silently_cut(make_pool: Callable[[s
     pool.apply({"shards": {"min": 2}})
     pool.wait_ready(shards=2)
     victim = pool.shards()[0]
+    client = pool.client()
 
     with ThreadPoolExecutor(6) as threads:
         events = [threading.Event() for _ in range(4)]
-        running: list[Future[Outcome]] = [threads.submit(stream, pool, event, 400) for event in events]
+        running: list[Future[Outcome]] = [threads.submit(stream, client, event, 400) for event in events]
         for event in events:
             assert event.wait(60)
         pool.kubectl.run("delete", "pod", victim["metadata"]["name"], "--grace-period=0", "--force")
-        late = [threads.submit(stream, pool, threading.Event(), 16) for _ in range(2)]
+        late = [threads.submit(stream, client, threading.Event(), 16) for _ in range(2)]
         outcomes = [future.result(timeout=180) for future in running]
         late_outcomes = [future.result(timeout=180) for future in late]
 
@@ -82,9 +83,10 @@ def test_gentle_delete_lets_running_streams_finish(make_pool: Callable[[str], Po
     pool.apply({"shards": {"min": 1}})
     pool.wait_ready(shards=1)
     [shard] = pool.shards()
+    client = pool.client()
     begun = threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        running = threads.submit(stream, pool, begun, 200)
+        running = threads.submit(stream, client, begun, 200)
         assert begun.wait(60)
         pool.kubectl.run("delete", "pod", shard["metadata"]["name"], "--wait=false")
         outcome = running.result(timeout=120)
