@@ -3,9 +3,9 @@
 import argparse
 import sys
 
+from cluster.provider import docker_answers
 from images import bases
 from images.build import all_images, choose_builder, passed_settings, planned
-from images.builder import docker_answers
 
 
 def build() -> None:

@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 
 from cluster.cache import locked
 from cluster.progress import step
+from cluster.provider import docker_answers
 from images import bases, pip_settings
 from images.buildah import Buildah
-from images.builder import Build, Builder, docker_answers
+from images.builder import Build, Builder
 from images.docker import Docker
 from images.places import ROOT, images_folder
 from images.recipes import RECIPES, Bases, Recipe, content_key

@@ -1,12 +1,9 @@
 """Who builds? Docker where an engine answers, else buildah. The rest of the package knows only this protocol."""
 
-import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
-
-from images.programs import find
 
 
 @dataclass(frozen=True)
@@ -51,16 +48,6 @@ class Builder(Protocol):
 
     def tidy(self, keep: Collection[str]) -> None:
         """Bound the store: of our images only those in `keep` stay."""
-
-
-def docker_answers() -> bool:
-    """Whether a Docker engine is there; the client alone builds nothing."""
-    if not find("docker"):
-        return False
-    try:
-        return subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=15).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
 
 
 def stale(refs: Collection[str], keep: Collection[str]) -> list[str]:
