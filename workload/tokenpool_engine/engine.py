@@ -39,6 +39,9 @@ class Stream:
     request: Request
     updates: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
     given: int = 0
+    """Tokens handed out so far; the engine's."""
+    ended: Finish | None = None
+    """How the answer ended, which a stop string may do before the engine does; the server's."""
 
 
 class Engine:

@@ -107,8 +107,7 @@ class Api:
         self.open_streams.discard(stream)
         if not self.open_streams:
             self._idle.set()
-        finish = stream.request.finish or Finish.CANCELLED
-        parts.metrics.requests.labels(finish.value).inc()
+        parts.metrics.requests.labels((stream.ended or Finish.CANCELLED).value).inc()
 
     async def wait_idle(self, seconds: float) -> bool:
         """Wait until no request runs; False when that took too long."""
@@ -131,15 +130,15 @@ async def read_pieces(stream: Stream, detokenizer: Detokenizer) -> AsyncIterator
     while True:
         update = await stream.updates.get()
         if update.finish in (Finish.ERROR, Finish.CANCELLED):
+            stream.ended = update.finish
             raise GenerationFailed(update.error or "the request was cancelled")
         tokens += len(update.tokens)
         text = detokenizer.push(update.tokens)
         if update.finish and not detokenizer.stopped:
             text += detokenizer.finish()
         if detokenizer.stopped or update.finish:
-            finish = Finish.STOP if detokenizer.stopped else update.finish
-            stream.request.finish = stream.request.finish or finish
-            yield Piece(text, tokens, finish)
+            stream.ended = Finish.STOP if detokenizer.stopped else update.finish
+            yield Piece(text, tokens, stream.ended)
             return
         if text:
             yield Piece(text, tokens)

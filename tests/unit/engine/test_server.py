@@ -159,6 +159,22 @@ async def test_a_client_that_leaves_frees_its_place(running: Running) -> None:
             await asyncio.sleep(0.005)
 
 
+async def test_a_stop_string_ends_the_answer_and_frees_its_place(running: Running) -> None:
+    body: dict[str, Any] = {"prompt": "abc", "temperature": 0, "ignore_eos": True}
+    _, whole = await running.post("/v1/completions", **body, max_tokens=30)
+    text = whole["choices"][0]["text"]
+    stop = text[5:7]
+    status, answer = await running.post("/v1/completions", **body, max_tokens=480, stop=stop)
+    choice = answer["choices"][0]
+    assert (status, choice["text"], choice["finish_reason"]) == (200, text[: text.index(stop)], "stop")
+    async with asyncio.timeout(5):
+        while running.parts.metrics.load(ready=True, draining=False).kv_tokens_reserved:
+            await asyncio.sleep(0.005)
+    assert running.parts.metrics.load(ready=True, draining=False).generated_tokens_total < 60
+    _, metrics = await running.admin("/metrics")
+    assert 'tokenpool_shard_requests_total{finish="stop"} 1.0' in metrics
+
+
 async def test_admin_port(running: Running) -> None:
     assert await running.admin("/healthz") == (200, "ok\n")
     assert await running.admin("/readyz") == (200, "ok\n")

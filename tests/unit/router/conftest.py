@@ -96,7 +96,7 @@ class Router:
 
 @pytest.fixture
 async def router() -> AsyncIterator[Router]:
-    settings = parse(["--shards", "none:1", "--port", "0", "--host", "127.0.0.1", "--queue-seconds", "0.2",
+    settings = parse(["--shards", "none:1", "--port", "0", "--host", "127.0.0.1", "--queue-seconds", "30",
                       "--queue-tokens", "1000", "--connect-seconds", "1"])  # fmt: skip
     state = make_state(settings)
     server = await listen(state, settings)

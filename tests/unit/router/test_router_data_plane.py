@@ -203,6 +203,7 @@ async def test_a_slow_client_slows_the_shard_and_nothing_piles_up(router: Router
 
 async def test_without_shards_a_request_waits_and_is_then_refused_with_a_time(router: Router) -> None:
     router.state.set_members([])
+    router.state.room._timeout_seconds = 0.05
     answer = await router.post()
     assert (status(answer), error(answer)["code"]) == (503, "no_shard")
     assert int(headers(answer)[b"retry-after"]) > 0
