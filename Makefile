@@ -98,7 +98,7 @@ format: env ## Rewrite the code as lint wants it
 test-unit: env ## Unit tests (seconds)
 	@echo "· unit tests"; $(BIN)/pytest tests/unit -q -n 2
 test-integration: kubernetes ## The operator against a real API server, controller manager and etcd; pods are scripted
-	@echo "· integration tests"; $(BIN)/pytest tests/integration -q
+	@echo "· integration tests"; $(BIN)/pytest tests/integration -q -n 2
 test-e2e: prepare ## The stories of e2e/stories on a whole cluster
 	@echo "· e2e stories"; $(BIN)/pytest e2e/stories -v --timeout 900
 

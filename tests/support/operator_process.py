@@ -7,12 +7,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from cluster.ports import free_ports
 
 LEASE_SECONDS = 3.0
 
@@ -35,7 +36,7 @@ class OperatorProcess:
     def start(self) -> None:
         """Start it, or start it again."""
         self.starts += 1
-        self.health_port, self.metrics_port = _free_port(), _free_port()
+        self.health_port, self.metrics_port = free_ports(2)
         settings = {
             "KUBECONFIG": str(self.kubeconfig),
             "TOKENPOOL_ENGINE_IMAGE": "engine:1",
@@ -97,10 +98,3 @@ class OperatorProcess:
     def log(self) -> str:
         """Everything it said so far, over all its starts."""
         return self.log_file.read_text() if self.log_file.exists() else ""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
