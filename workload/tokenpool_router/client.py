@@ -13,7 +13,8 @@ from typing import Final, cast
 import httptools
 
 from tokenpool_router.errors import BAD_REQUEST, TIMED_OUT, Refusal, body_too_large, headers_too_large
-from tokenpool_router.messages import LAST_CHUNK, Request, ResponseHead, chunk
+from tokenpool_router.messages import Request
+from tokenpool_router.responder import Responder
 
 HEADER_BYTES: Final = 64 << 10
 BODY_BYTES: Final = 8 << 20
@@ -23,7 +24,7 @@ ARRIVAL_SECONDS: Final = 60.0
 LINGER_SECONDS: Final = 2.0
 MAX_PIPELINED: Final = 8
 
-Handler = Callable[[Request, "Responder"], Awaitable[None]]
+Handler = Callable[[Request, Responder], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -33,56 +34,6 @@ class Limits:
     header_bytes: int = HEADER_BYTES
     body_bytes: int = BODY_BYTES
     arrival_seconds: float = ARRIVAL_SECONDS
-
-
-class Responder:
-    """Writes one answer. The status line goes out with `start`; after that an answer can only be ended."""
-
-    def __init__(self, connection: "ClientConnection", request: Request) -> None:
-        self._connection, self._request = connection, request
-        self._chunked = False
-        self._has_body = request.method != b"HEAD"
-        self.started = False
-        self.status = 0
-        self.paused = False
-        self.close = not request.keep_alive
-        self.on_pause: Callable[[bool], None] | None = None
-        """Called with True when the client is slow to read and with False when it caught up."""
-
-    def start(self, head: ResponseHead) -> None:
-        """Send status and headers."""
-        self.started = True
-        self.status = head.status
-        self._chunked = head.length is None and self._request.version == "1.1" and self._has_body
-        # Without a length and without chunks only the connection's end tells the body's end.
-        self.close = self.close or self._connection.closing or (head.length is None and not self._chunked)
-        self._connection.write(head.to_client(chunked=self._chunked, close=self.close))
-
-    def write(self, data: bytes) -> None:
-        """Send a part of the body."""
-        if data and self._has_body:
-            self._connection.write(chunk(data) if self._chunked else data)
-
-    def finish(self) -> None:
-        """The body is whole."""
-        if self._chunked:
-            self._connection.write(LAST_CHUNK)
-
-    def abort(self) -> None:
-        """End in the middle of the body: only a broken connection says so in this format."""
-        self._connection.abort()
-
-    def pause(self, paused: bool) -> None:
-        """The client is slow (True) or caught up (False)."""
-        self.paused = paused
-        if self.on_pause:
-            self.on_pause(paused)
-
-    def refuse(self, refusal: Refusal) -> None:
-        """Send a whole error answer."""
-        self.start(refusal.head().with_headers((b"x-request-id", self._request.request_id)))
-        self.write(refusal.body())
-        self.finish()
 
 
 class ClientConnection(asyncio.Protocol):

@@ -11,11 +11,11 @@ from typing import Final
 from tokenpool_api import names
 from tokenpool_router.admission import Refused, WaitingRoom
 from tokenpool_router.balancer import Balancer, Lease, Member
-from tokenpool_router.client import Responder
 from tokenpool_router.errors import SHARD_LOST, SHARD_SILENT, Refusal
 from tokenpool_router.estimate import estimate_tokens
 from tokenpool_router.messages import Request
 from tokenpool_router.metrics import Metrics
+from tokenpool_router.responder import Responder
 from tokenpool_router.transfer import Transfer
 from tokenpool_router.upstream import Pool, UpstreamConnection, UpstreamLost
 

@@ -3,9 +3,9 @@
 from typing import Final
 
 from tokenpool_router.balancer import Lease
-from tokenpool_router.client import Responder
 from tokenpool_router.errors import Refusal
 from tokenpool_router.messages import ResponseHead
+from tokenpool_router.responder import Responder
 
 # Answers with a known length up to this are passed on whole, so that a shard lost in the middle can still be replaced.
 HOLD_BYTES: Final = 1 << 20
