@@ -41,6 +41,7 @@ COLUMNS = [
     column("Age", ".metadata.creationTimestamp", "date"),
     column("Reason", f"{READY}.reason", priority=1, description="Why it is ready or not."),
     column("Tokens/s", ".status.tokensPerSecond", "integer", 1, "Generated tokens per second."),
+    column("Desired", ".status.shards.desired", "integer", 1, "Shards that the pool wants now."),
     column("Pending", ".status.shards.pending", "integer", 1, "Shards that do not answer yet."),
     column("Updating", ".status.revision.updating", priority=1, description="Revision being rolled out."),
     column("Image", ".status.revision.image", priority=1, description="Image of the wanted revision."),
@@ -74,7 +75,7 @@ def definition() -> dict[str, Any]:
         "additionalPrinterColumns": COLUMNS,
         "subresources": {
             "status": {},
-            # The floor is always readable, as GET /scale demands; see crds/README.md.
+            # Spec: the floor, always readable, as GET /scale demands. Status: shards that exist; see crds/README.md.
             "scale": {
                 "specReplicasPath": ".spec.shards.min",
                 "statusReplicasPath": ".status.shards.current",
@@ -102,14 +103,27 @@ def definition() -> dict[str, Any]:
     }
 
 
+class Plain(yaml.SafeDumper):
+    """YAML without anchors: what is the same twice is written twice, as people and diff tools read it."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Whatever it is."""
+        return True
+
+
+def definition_text() -> str:
+    """The CustomResourceDefinition as YAML."""
+    return yaml.dump(definition(), Dumper=Plain, sort_keys=False, width=120)
+
+
 def crd_text() -> str:
     """`crds/tokenpool.yaml`."""
-    return HEADER + yaml.safe_dump(definition(), sort_keys=False, width=120)
+    return HEADER + definition_text()
 
 
 def chart_text() -> str:
     """The chart's template: the same, behind `crds.install`, kept on uninstall when `crds.keep`."""
-    body = yaml.safe_dump(definition(), sort_keys=False, width=120)
+    body = definition_text()
     if "{{" in body:
         raise ValueError("the CRD holds '{{', which helm would take for a template")
     name_line = f"  name: {names.PLURAL}.{names.GROUP}\n"

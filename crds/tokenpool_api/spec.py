@@ -24,8 +24,10 @@ class Spec(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
 
 
-DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-ObjectName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
+# Secrets may have dots in their names, claims too.
+DNS_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=f"^{DNS_SUBDOMAIN}$")]
+CLAIM_RULE = r"!self.source.startsWith('pvc://') || self.source.matches(r'^pvc://" + DNS_SUBDOMAIN + "(/.*)?$')"
 SOURCE_RULE = "self.matches('^(hf|pvc|oci)://[A-Za-z0-9][A-Za-z0-9._/@:-]*$|^file:///[A-Za-z0-9._/-]+$')"
 SOURCE_MESSAGE = (
     "model.source must be hf://org/name, pvc://claim/path, file:///path/in/image or oci://image; "
@@ -63,6 +65,10 @@ class Model(Spec):
             (
                 "!self.source.startsWith('hf://') || self.source.matches('^hf://[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$')",
                 "model.source with hf:// must be hf://org/name; give the commit in model.revision",
+            ),
+            (
+                CLAIM_RULE,
+                "model.source with pvc:// must be pvc://claim/path, the claim being a name that Kubernetes allows",
             ),
             ("!self.source.contains('..')", "model.source must not contain '..'"),
         )
@@ -105,11 +111,17 @@ class Dtype(StrEnum):
     FLOAT16 = "float16"
 
 
-# Units are the API server's to judge (it does when the pod is made); length is ours.
+# Judged here and not when the pods are made: a server-side apply answers an unreadable quantity with 500, as if it were
+# the server's own trouble and would pass.
+QUANTITY_RULE = "type(self) == int ? self >= 0 : isQuantity(self) && !quantity(self).isLessThan(quantity('0'))"
 Quantity = Annotated[
     int | Annotated[str, Field(max_length=32)],
     Field(
-        json_schema_extra={"x-kubernetes-int-or-string": True, "maxLength": 32},
+        json_schema_extra={
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 32,
+            **rules((QUANTITY_RULE, "must be a Kubernetes quantity that is not negative, such as 2, 500m or 4Gi")),
+        },
         description="A Kubernetes quantity, such as 2, 500m or 4Gi.",
     ),
 ]

@@ -90,6 +90,6 @@ def compile_package(go: str, package: str, target: Path, linker_flags: str, curr
     with subprocess.Popen(command, cwd=SOURCE, env=environment, stderr=subprocess.PIPE, text=True) as running:
         for line in running.stderr or ():
             words.append(line.rstrip())
-            current.detail(f"{len(words)} of about 2000 packages, {words[-1][-60:]}")
+            current.detail(f"{len(words)} packages so far, {words[-1][-60:]}")
     if running.returncode:
         raise ClusterError("`go build` failed:\n" + "\n".join(words[-LAST_WORDS:]))

@@ -26,9 +26,9 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
-def render(*arguments: str) -> list[Raw]:
-    """The objects of a release `tokenpool` in `tokenpool-system`."""
-    text = helm("template", "tokenpool", str(CHART), "--namespace", "tokenpool-system", *arguments)
+def render(*arguments: str, release: str = "tokenpool", namespace: str = "tokenpool-system") -> list[Raw]:
+    """The objects of a release."""
+    text = helm("template", release, str(CHART), "--namespace", namespace, *arguments)
     return [document for document in yaml.safe_load_all(text) if document]
 
 

@@ -29,13 +29,26 @@ def restricted_violations(spec: Raw) -> Iterator[str]:
         yield "seccomp"
     if not context.get("runAsNonRoot") or not context.get("runAsUser"):
         yield "runs as root"
+    if context.get("sysctls"):
+        yield "sysctls"
     for container in [*spec.get("initContainers", []), *spec["containers"]]:
-        own = container.get("securityContext", {})
-        if own.get("allowPrivilegeEscalation") is not False:
-            yield f"{container['name']}: escalation"
-        if own.get("capabilities") != {"drop": ["ALL"]}:
-            yield f"{container['name']}: capabilities"
-        if own.get("readOnlyRootFilesystem") is not True:
-            yield f"{container['name']}: writable root"
-        if own.get("privileged") or any(port.get("hostPort") for port in container.get("ports", [])):
-            yield f"{container['name']}: privileged"
+        yield from (f"{container['name']}: {fault}" for fault in _container_violations(container))
+
+
+def _container_violations(container: Raw) -> Iterator[str]:
+    own = container.get("securityContext", {})
+    if own.get("allowPrivilegeEscalation") is not False:
+        yield "escalation"
+    if own.get("capabilities") != {"drop": ["ALL"]}:
+        yield "capabilities"
+    if own.get("readOnlyRootFilesystem") is not True:
+        yield "writable root"
+    if own.get("privileged") or any(port.get("hostPort") for port in container.get("ports", [])):
+        yield "privileged"
+    # What a container says of itself wins over the pod.
+    if own.get("runAsNonRoot", True) is not True or own.get("runAsUser", 1) == 0:
+        yield "runs as root"
+    if own.get("seccompProfile", {}).get("type", "RuntimeDefault") != "RuntimeDefault":
+        yield "seccomp"
+    if own.get("procMount", "Default") != "Default":
+        yield "procMount"

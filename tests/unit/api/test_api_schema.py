@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from tokenpool_api import crd, names
 from tokenpool_api.schema import structural
 from tokenpool_api.spec import TokenPoolSpec
 from tokenpool_api.status import TokenPoolStatus
-from tokenpool_api.wire import ShardLoad
+from tokenpool_api.wire import RouterLoad, ShardLoad
 
 Node = dict[str, Any]
 
@@ -55,6 +56,14 @@ def test_every_field_has_a_bound(path: str, node: Node) -> None:
         assert "maxLength" in node
     else:
         assert kind in ("object", "boolean")
+
+
+@pytest.mark.parametrize(("path", "node"), [field for field in FIELDS if "properties" in field[1]])
+def test_an_object_with_a_default_names_all_defaults_below_it(path: str, node: Node) -> None:
+    """The server fills a default as it stands: what is left out of it stays out."""
+    below = {name: child["default"] for name, child in node["properties"].items() if "default" in child}
+    assert node.get("default", below) == below
+    assert node.get("required") or not below or "default" in node or path in ("spec", "status")
 
 
 @pytest.mark.parametrize(("path", "node"), FIELDS)
@@ -103,3 +112,23 @@ def test_bodies_on_the_wire_are_camel_case_and_take_what_newer_peers_add() -> No
     }
     load = ShardLoad.model_validate({**body, "fromTheFuture": 1})
     assert load.model_dump(by_alias=True) == body
+
+
+def test_a_router_tells_of_each_shard() -> None:
+    shard = {
+        "name": "chat-abcd1234-0",
+        "address": "10.0.0.1:8000",
+        "outstandingTokens": 1,
+        "inFlightRequests": 2,
+        "ejected": False,
+    }
+    body = {"queuedRequests": 3, "queuedTokens": 4, "shards": [shard]}
+    assert RouterLoad.model_validate(body).model_dump(by_alias=True, mode="json") == body
+
+
+@pytest.mark.parametrize("field", ["runningRequests", "outstandingTokens", "tokensPerSecond"])
+def test_a_negative_number_on_the_wire_is_refused(field: str) -> None:
+    fields = [info.alias for info in ShardLoad.model_fields.values()]
+    body = {name: 0 for name in fields if name} | {field: -1}
+    with pytest.raises(ValidationError, match=field):
+        ShardLoad.model_validate(body)
