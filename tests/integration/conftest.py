@@ -12,6 +12,7 @@ import yaml
 from cluster.controlplane import ControlPlane
 from support.fault_proxy import FaultProxy
 from support.kubelet import Kubelet
+from support.raw_pools import Session
 from support.settle import assert_becomes
 from tokenpool_kube import Cluster, NotFound, kinds
 
@@ -96,3 +97,9 @@ async def proxied(proxied_kubeconfig: Path) -> AsyncIterator[Cluster]:
     """A client with all rights, through the proxy."""
     async with await Cluster.connect(kubeconfig=str(proxied_kubeconfig)) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def session(control_plane: ControlPlane, namespace: str, crd: str) -> Session:
+    """Pools of the test's namespace, sent as they are."""
+    return Session(control_plane, namespace)

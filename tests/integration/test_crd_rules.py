@@ -1,37 +1,14 @@
 """The contract as the real API server enforces it: for each rule a good object, a bad one, and what a user sees."""
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import pytest
-import yaml
 
-from cluster.controlplane import ControlPlane
-from tokenpool_api import names
-from tokenpool_kube import Cluster, Invalid, kinds
+from support.raw_pools import Session, model, pool, shards
+from tokenpool_api import crd as contract
 
 Raw = dict[str, Any]
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
-
-
-def pool(name: str = "pool", **spec: Any) -> Raw:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
-        "metadata": {"name": name},
-        "spec": {"model": {"source": "hf://org/name"}, **spec},
-    }
-
-
-def model(source: str, **fields: Any) -> Raw:
-    return pool(model={"source": source, **fields})
-
-
-def shards(**fields: Any) -> Raw:
-    return pool(shards=fields)
-
-
 TOKEN = {"name": "hub", "key": "token"}
 CASES: dict[str, tuple[Raw, Raw, str]] = {
     "min above max": (
@@ -82,6 +59,27 @@ CASES: dict[str, tuple[Raw, Raw, str]] = {
         shards(resources={"limits": {"memory": "4" * 40}}),
         "spec.shards.resources.limits.memory: Too long",
     ),
+    "no quantity": (
+        shards(resources={"requests": {"cpu": "500m", "memory": "1.5Gi"}}),
+        shards(resources={"requests": {"memory": "4GiB"}}),
+        'spec.shards.resources.requests[memory]: Invalid value: "4GiB": must be a Kubernetes quantity',
+    ),
+    "less than nothing": (
+        pool(router={"resources": {"limits": {"cpu": 0}}}),
+        pool(router={"resources": {"limits": {"cpu": -1}}}),
+        "must be a Kubernetes quantity that is not negative, such as 2, 500m or 4Gi",
+    ),
+    "claim in capitals": (
+        model("pvc://models.v1-a/Llama_3"),
+        model("pvc://Models/a"),
+        "model.source with pvc:// must be pvc://claim/path, the claim being a name that Kubernetes allows",
+    ),
+    "claim with two dashes": (model("pvc://a--b"), model("pvc://a-/b"), "model.source with pvc:// must be"),
+    "Secret with dots": (
+        model("hf://a/b", credentialsSecret={"name": "hub.token", "key": "t"}),
+        model("hf://a/b", credentialsSecret={"name": "hub..token", "key": "t"}),
+        "spec.model.credentialsSecret.name: Invalid value",
+    ),
     "toleration": (
         shards(tolerations=[{"key": "a", "operator": "Exists"}]),
         shards(tolerations=[{"key": "a", "operator": "Is"}]),
@@ -100,36 +98,38 @@ CASES: dict[str, tuple[Raw, Raw, str]] = {
         "metadata.name must be a DNS label of at most 40 characters that begins with a letter",
     ),
     "name with dot": (pool("a-b"), pool("a.b"), "metadata.name must be a DNS label"),
+    "name in capitals": (pool("ab"), pool("Ab"), "a lowercase RFC 1123 subdomain"),
+    "unknown field at the top": (pool(), {**pool(), "sepc": {}}, 'unknown field "sepc"'),
+    "pull policy": (
+        pool(imagePullPolicy="Never"),
+        pool(imagePullPolicy="Sometimes"),
+        'spec.imagePullPolicy: Unsupported value: "Sometimes"',
+    ),
+    "text for a number": (shards(min=2), shards(min="2"), "spec.shards.min: Invalid value"),
+    "no secret key": (
+        model("hf://a/b", credentialsSecret=TOKEN),
+        model("hf://a/b", credentialsSecret={"name": "hub"}),
+        "spec.model.credentialsSecret.key: Required value",
+    ),
     "name with digit first": (pool("a1"), pool("1a"), "metadata.name must be a DNS label"),
 }
 
 
-class Session:
-    """Raw requests: what kubectl would send."""
-
-    def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
-        self._url, self._token = control_plane.url, control_plane.token
-        self._path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLURAL}"
-
-    async def send(self, method: str, name: str = "", body: Raw | None = None, **headers: str) -> tuple[int, Raw]:
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        all_headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, **headers}
-        async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as http,
-            http.request(
-                method,
-                f"{self._url}{self._path}{name}",
-                json=body,
-                headers=all_headers,
-                params={"fieldValidation": "Strict"},
-            ) as answer,
-        ):
-            return answer.status, await answer.json()
+def messages(node: Any) -> Iterator[str]:
+    """What the CEL rules below a node say, those of one state and not of a change."""
+    if isinstance(node, list):
+        for child in node:
+            yield from messages(child)
+    elif isinstance(node, dict):
+        rules = node.get("x-kubernetes-validations", [])
+        yield from (rule["message"] for rule in rules if "oldSelf" not in rule["rule"])
+        for child in node.values():
+            yield from messages(child)
 
 
-@pytest.fixture
-def session(control_plane: ControlPlane, namespace: str, crd: str) -> Session:
-    return Session(control_plane, namespace)
+@pytest.mark.parametrize("message", sorted(set(messages(contract.open_api()))))
+def test_each_message_has_its_case(message: str) -> None:
+    assert any(words in message or message in words for _, _, words in CASES.values())
 
 
 @pytest.mark.parametrize(("good", "bad", "words"), CASES.values(), ids=list(CASES))
@@ -153,88 +153,3 @@ async def test_the_served_name_stays(session: Session, before: str | None, patch
     assert status == 422
     assert "model.servedName is immutable" in answer["message"]
     assert (await session.send("PATCH", "/pool", {"spec": {"model": {"source": "hf://a/c"}}}))[0] == 200
-
-
-async def test_defaults_are_filled_by_the_server(session: Session) -> None:
-    _, answer = await session.send("POST", body=pool())
-    assert answer["spec"] == {
-        "model": {"source": "hf://org/name"},
-        "imagePullPolicy": "IfNotPresent",
-        "shards": {"min": 1, "max": 1000, "maxSequences": 64, "dtype": "auto"},
-        "rollout": {"drainSeconds": 120},
-        "router": {"replicas": 1, "queue": {"maxTokens": 262144, "timeoutSeconds": 30}},
-        "paused": False,
-    }
-
-
-async def test_scale_sets_the_floor_and_is_bounded_by_max(session: Session, api: Cluster, namespace: str) -> None:
-    await session.send("POST", body=shards(min=1, max=3))
-    stored = await api.get(kinds.TOKENPOOL, namespace, "pool")
-    assert stored
-    status_body = {"shards": {"current": 2}, "selector": "tokenpool.dev/pool=pool"}
-    await api.replace_status(kinds.TOKENPOOL, namespace, "pool", {**stored, "status": status_body})
-    _, scale = await session.send("GET", "/pool/scale")
-    assert (scale["spec"], scale["status"]) == (
-        {"replicas": 1},
-        {"replicas": 2, "selector": "tokenpool.dev/pool=pool"},
-    )
-    assert (await session.send("PUT", "/pool/scale", {**scale, "spec": {"replicas": 3}}))[0] == 200
-    _, changed = await session.send("GET", "/pool")
-    assert changed["spec"]["shards"]["min"] == 3
-    _, scale = await session.send("GET", "/pool/scale")
-    status, answer = await session.send("PUT", "/pool/scale", {**scale, "spec": {"replicas": 4}})
-    assert status == 422
-    assert "shards.min must not be greater than shards.max" in answer["message"]
-
-
-async def test_status_and_spec_are_written_apart(session: Session, api: Cluster, namespace: str) -> None:
-    await session.send("POST", body={**pool(), "status": {"readySummary": "9/9"}})
-    _, stored = await session.send("GET", "/pool")
-    assert "status" not in stored
-    changed = {**stored, "spec": {**stored["spec"], "paused": True}, "status": {"readySummary": "0/1"}}
-    written = await api.replace_status(kinds.TOKENPOOL, namespace, "pool", changed)
-    assert (written["spec"]["paused"], written["status"]["readySummary"]) == (False, "0/1")
-    bad = {"conditions": [{"type": "Ready", "status": "Perhaps"}]}
-    with pytest.raises(Invalid, match=r"status\.conditions"):
-        await api.replace_status(kinds.TOKENPOOL, namespace, "pool", {**written, "status": bad})
-
-
-async def test_the_table_tells_the_truth_in_one_line(session: Session, api: Cluster, namespace: str) -> None:
-    await session.send("POST", body=pool())
-    stored = await api.get(kinds.TOKENPOOL, namespace, "pool")
-    assert stored
-    condition = {
-        "type": "Ready",
-        "status": "False",
-        "reason": "ShardsNotReady",
-        "message": "m",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-        "observedGeneration": 1,
-    }
-    body = {"conditions": [condition], "readySummary": "1/2", "utilization": 73, "revision": {"current": "abcd1234"}}
-    await api.replace_status(kinds.TOKENPOOL, namespace, "pool", {**stored, "status": body})
-    _, table = await session.send("GET", Accept="application/json;as=Table;g=meta.k8s.io;v=v1")
-    columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
-    assert [name for name, priority in columns if priority == 0] == [
-        "Name", "Ready", "Shards", "Utilization", "Model", "Revision", "Age",
-    ]  # fmt: skip
-    row = dict(zip((name for name, _ in columns), table["rows"][0]["cells"], strict=True))
-    assert [row[name] for name in ("Name", "Ready", "Shards", "Utilization", "Model", "Revision", "Reason")] == [
-        "pool", "False", "1/2", 73, "hf://org/name", "abcd1234", "ShardsNotReady",
-    ]  # fmt: skip
-
-
-async def test_names_and_categories(api: Cluster, crd: str) -> None:
-    stored = await api.get(kinds.CUSTOM_RESOURCE_DEFINITION, None, crd)
-    assert stored
-    accepted = stored["status"]["acceptedNames"]
-    assert (accepted["shortNames"], accepted["categories"]) == (["tp"], ["all", "tokenpool"])
-    problems = [
-        c for c in stored["status"]["conditions"] if c["type"] == "NonStructuralSchema" and c["status"] == "True"
-    ]
-    assert problems == []
-
-
-@pytest.mark.parametrize("example", [file.read_text() for file in EXAMPLES], ids=[file.name for file in EXAMPLES])
-async def test_examples_are_taken(session: Session, example: str) -> None:
-    assert (await session.send("POST", body=yaml.safe_load(example)))[0] == 201
