@@ -65,6 +65,13 @@ async def test_the_operator_pod_is_admitted(helm: Kubectl, api: Cluster) -> None
     await assert_becomes(exists)
 
 
+def test_the_notes_name_what_was_installed(helm: Kubectl) -> None:
+    notes = helm.helm("get", "notes", RELEASE)
+    assert f"kubectl -n {helm.namespace} logs deployment/{ACCOUNT}" in notes
+    assert "keeps the CRD and the pools" in notes
+    assert helm.exists("deployment", ACCOUNT)
+
+
 async def test_a_role_in_the_watched_namespace_is_enough(
     helm: Kubectl, operator: OperatorProcess, api: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:

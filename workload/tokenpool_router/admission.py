@@ -20,6 +20,7 @@ class Refused(Exception):
 @dataclass(eq=False)
 class _Place:
     tokens: int
+    is_choosy: bool
     acquire: Callable[[], Lease | None]
     lease: "asyncio.Future[Lease]" = field(repr=False)
 
@@ -35,17 +36,19 @@ class WaitingRoom:
     def __len__(self) -> int:
         return len(self._places)
 
-    async def lease(self, tokens: int, acquire: Callable[[], Lease | None]) -> Lease:
-        """A lease at once if nobody waits and there is one, else wait for it. Raises Refused.
+    async def lease(self, tokens: int, acquire: Callable[[], Lease | None], *, is_choosy: bool = False) -> Lease:
+        """A lease at once if there is one that nobody before us could take, else wait for it. Raises Refused.
 
-        A caller that is cancelled leaves the room, and a lease that it just got goes back.
+        Who is choosy does not take just any shard, and holds up nobody behind it. A caller that is cancelled leaves
+        the room, and a lease that it just got goes back.
         """
-        found = None if self._places else acquire()
+        self.shards_changed()
+        found = acquire()
         if found:
             return found
         if self.tokens + tokens > self._max_tokens:
             raise Refused(QUEUE_FULL)
-        place = _Place(tokens, acquire, asyncio.get_running_loop().create_future())
+        place = _Place(tokens, is_choosy, acquire, asyncio.get_running_loop().create_future())
         self._places.append(place)
         self.tokens += tokens
         try:
@@ -62,14 +65,14 @@ class WaitingRoom:
             self._leave(place)
 
     def shards_changed(self) -> None:
-        """Serve those who wait, in order, as long as there is a shard for the first."""
-        while self._places:
-            place = self._places[0]
+        """Serve those who wait, in order. When there is no shard for one who takes any, there is none for the rest."""
+        for place in tuple(self._places) if self._places else ():
             lease = place.acquire()
-            if lease is None:
+            if lease:
+                self._leave(place)
+                place.lease.set_result(lease)
+            elif not place.is_choosy:
                 return
-            self._leave(place)
-            place.lease.set_result(lease)
 
     def _leave(self, place: _Place) -> None:
         if place in self._places:

@@ -5,6 +5,7 @@ A lease is what one request holds on one shard. It shrinks as tokens stream and 
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 FIRST_EJECTION_SECONDS = 1.0
 LONGEST_EJECTION_SECONDS = 30.0
@@ -22,7 +23,7 @@ class UnknownShard(KeyError):
     """No shard of that name is a member."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Seat:
     member: Member
     outstanding: int = 0
@@ -32,7 +33,10 @@ class _Seat:
     ejected_until: float = 0.0
 
 
-@dataclass(eq=False)
+_RANK = attrgetter("outstanding", "in_flight", "picked_at")
+
+
+@dataclass(eq=False, slots=True)
 class Lease:
     """One request's share of a shard. `release` gives it back."""
 
@@ -67,7 +71,7 @@ class SeatLoad:
 
 
 class Balancer:
-    """The members and what each has to do. A pick looks at all of them: about 0.1 ms at a thousand."""
+    """The members and what each has to do. A pick looks at all of them: some 0.1 ms at a thousand, a few µs at ten."""
 
     def __init__(self) -> None:
         self._seats: dict[str, _Seat] = {}
@@ -88,12 +92,12 @@ class Balancer:
         """Lease the least loaded shard, or None when there is none. Among equals the one picked longest ago."""
         if tokens < 0:
             raise ValueError(f"tokens must not be negative: {tokens}")
-        free = [seat for seat in self._seats.values() if seat.member not in exclude]
+        free = [seat for seat in self._seats.values() if not exclude or seat.member not in exclude]
         # Shards that failed lately are for when there is nobody else.
         open_seats = [seat for seat in free if seat.ejected_until <= now] or free
         if not open_seats:
             return None
-        seat = min(open_seats, key=lambda seat: (seat.outstanding, seat.in_flight, seat.picked_at))
+        seat = min(open_seats, key=_RANK)
         self._turn += 1
         seat.picked_at = self._turn
         seat.outstanding += tokens

@@ -42,6 +42,8 @@ BAD_REQUEST = Refusal(400, "the request is not valid HTTP/1.1", "bad_request")
 TIMED_OUT = Refusal(408, "the request did not arrive in time", "request_timeout")
 QUEUE_FULL = Refusal(503, "no shard is ready and too many requests wait already", "queue_full", retry_after=10)
 NO_SHARD = Refusal(503, "no shard became ready in time", "no_shard", retry_after=5)
+INTERNAL = Refusal(500, "the router failed on this request", "internal_error")
+ROUTER_STOPS = Refusal(503, "the router stops and the answer took too long to finish", "router_stopping", retry_after=1)
 SHARD_LOST = Refusal(502, "the shard was lost before it finished the answer", "shard_lost")
 SHARD_SILENT = Refusal(504, "the shard did not answer in time", "shard_timeout")
 

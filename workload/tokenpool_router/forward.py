@@ -11,7 +11,7 @@ from typing import Final
 from tokenpool_api import names
 from tokenpool_router.admission import Refused, WaitingRoom
 from tokenpool_router.balancer import Balancer, Lease, Member
-from tokenpool_router.errors import SHARD_LOST, SHARD_SILENT, Refusal
+from tokenpool_router.errors import ROUTER_STOPS, SHARD_LOST, SHARD_SILENT, Refusal
 from tokenpool_router.estimate import estimate_tokens
 from tokenpool_router.messages import Request
 from tokenpool_router.metrics import Metrics
@@ -49,6 +49,8 @@ class Journey:
     responder: Responder
     tokens: int
     tried: set[Member] = field(default_factory=set)
+    transfer: Transfer | None = None
+    """The present attempt's answer."""
     held: Transfer | None = None
     """A whole answer that was not passed on, in the hope of a better one."""
     refusal: Refusal = SHARD_LOST
@@ -66,10 +68,15 @@ class Forwarder:
     async def handle(self, request: Request, responder: Responder) -> None:
         """Answer one request. Cancelled when its client goes away."""
         journey = Journey(request, responder, estimate_tokens(request.body))
-        code = "cancelled"
+        code = "failed"
         try:
             await self._travel(journey)
             code = str(responder.status)
+        except asyncio.CancelledError:
+            code = "cancelled"
+            if not responder.is_cut:
+                raise
+            self._break_off(journey, ROUTER_STOPS)
         finally:
             self._metrics.requests.labels(code).inc()
 
@@ -98,7 +105,9 @@ class Forwarder:
         def acquire() -> Lease | None:
             return self._balancer.acquire(journey.tokens, now=_now(), exclude=journey.tried)
 
-        return acquire() if outcome is Outcome.BUSY else await self._room.lease(journey.tokens, acquire)
+        if outcome is Outcome.BUSY:
+            return acquire()
+        return await self._room.lease(journey.tokens, acquire, is_choosy=bool(journey.tried))
 
     def _answer_without_shard(self, journey: Journey) -> None:
         """No shard did it: pass on what one of them said, or say so ourselves."""
@@ -116,12 +125,13 @@ class Forwarder:
                 self._balancer.failed(lease.member.name, now=_now())
                 return Outcome.RETRY
             transfer = Transfer(journey.responder, lease, self._extra_headers(journey.request, lease.member))
+            journey.transfer = transfer
             try:
                 return await self._exchange(journey, lease, connection, transfer)
             except UpstreamLost as lost:
                 if connection.used and not lost.answered:
                     continue
-                return self._lost(journey, lease, transfer)
+                return self._lost(journey, lease)
         return Outcome.RETRY
 
     async def _exchange(
@@ -138,11 +148,12 @@ class Forwarder:
         )
         try:
             await self._watch(sending, connection, transfer)
-            self._balancer.succeeded(lease.member.name)
-            return self._finish(journey, transfer)
+            return self._finish(journey, lease, transfer)
         except TimeoutError:
-            journey.refusal = SHARD_SILENT
-            return self._lost(journey, lease, transfer)
+            # No second try: the next shard would most likely take as long, and the client waited long enough.
+            self._balancer.failed(lease.member.name, now=_now())
+            self._break_off(journey, SHARD_SILENT)
+            return Outcome.DONE
         finally:
             # Also when the client went away: closing tells the shard to stop.
             sending.cancel()
@@ -160,26 +171,40 @@ class Forwarder:
             silent = _now() - connection.heard_at
             if silent >= limit and not transfer.is_paused:
                 raise TimeoutError
-            await asyncio.wait({sending}, timeout=max(limit - silent, 1.0))
+            # Nobody wakes us when the head comes, so look again soon enough for the shorter limit that holds from then.
+            left = min(limit - silent, limits.stall_seconds) if silent < limit else 1.0
+            await asyncio.wait({sending}, timeout=left)
         sending.result()
 
-    def _finish(self, journey: Journey, transfer: Transfer) -> Outcome:
+    def _finish(self, journey: Journey, lease: Lease, transfer: Transfer) -> Outcome:
         """The shard's answer is whole: pass it on, unless another shard may give a better one."""
         status = transfer.head.status if transfer.head else 0
+        if status == 503:
+            # Who refuses is idle, so everybody would be sent there first.
+            self._balancer.failed(lease.member.name, now=_now())
+        else:
+            self._balancer.succeeded(lease.member.name)
         if not journey.responder.started and status in (429, 503):
             journey.held = transfer
             return Outcome.BUSY if status == 429 else Outcome.RETRY
         transfer.finish()
         return Outcome.DONE
 
-    def _lost(self, journey: Journey, lease: Lease, transfer: Transfer) -> Outcome:
+    def _lost(self, journey: Journey, lease: Lease) -> Outcome:
         """The shard is gone in the middle of it."""
         self._balancer.failed(lease.member.name, now=_now())
         if not journey.responder.started:
             return Outcome.RETRY
-        self._metrics.streams_cut.inc()
-        transfer.break_off(SHARD_LOST)
+        self._break_off(journey, SHARD_LOST)
         return Outcome.DONE
+
+    def _break_off(self, journey: Journey, refusal: Refusal) -> None:
+        """No more of this answer will come: tell the client in the form that is still possible."""
+        if journey.responder.started and journey.transfer:
+            self._metrics.streams_cut.inc()
+            journey.transfer.break_off(refusal)
+        else:
+            journey.responder.refuse(refusal)
 
     def _extra_headers(self, request: Request, member: Member) -> tuple[tuple[bytes, bytes], ...]:
         return (

@@ -19,6 +19,9 @@ HOP_BY_HOP: Final = frozenset(
         b"upgrade",
     }
 )
+# Beyond those, what we write ourselves.
+NOT_TO_SHARD: Final = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-request-id"}
+NOT_TO_CLIENT: Final = HOP_BY_HOP | {b"content-length"}
 REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -53,7 +56,7 @@ class Request:
     def to_upstream(self, host: str) -> bytes:
         """The request as the shard gets it: our framing, our Host, the client's other headers."""
         lines = [b"%b %b HTTP/1.1" % (self.method, self.target), b"host: " + host.encode()]
-        dropped = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-request-id"}
+        dropped = not_passed_on(self.headers, NOT_TO_SHARD)
         lines += [b"%b: %b" % (name, value) for name, value in self.headers if name not in dropped]
         lines.append(b"x-request-id: " + self.request_id)
         if self.body or self.method not in (b"GET", b"HEAD", b"OPTIONS"):
@@ -72,21 +75,19 @@ class ResponseHead:
 
     @property
     def is_event_stream(self) -> bool:
-        """Whether the body is server-sent events."""
-        return (first(self.headers, b"content-type") or b"").startswith(b"text/event-stream")
+        """Whether the body is server-sent events that can be told apart, so not compressed ones."""
+        kind, encoding = first(self.headers, b"content-type"), first(self.headers, b"content-encoding")
+        return (kind or b"").lower().startswith(b"text/event-stream") and encoding in (None, b"identity")
 
     def to_client(self, *, chunked: bool, close: bool) -> bytes:
         """The head as the client gets it."""
         reason = self.reason or REASONS.get(self.status, "").encode()
         lines = [b"HTTP/1.1 %d %b" % (self.status, reason)]
-        lines += [
-            b"%b: %b" % (name, value)
-            for name, value in self.headers
-            if name not in HOP_BY_HOP and name != b"content-length"
-        ]
+        dropped = not_passed_on(self.headers, NOT_TO_CLIENT)
+        lines += [b"%b: %b" % (name, value) for name, value in self.headers if name not in dropped]
         if chunked:
             lines.append(b"transfer-encoding: chunked")
-        elif self.length is not None:
+        elif self.length is not None and self.status not in (204, 304):
             lines.append(b"content-length: %d" % self.length)
         if close:
             lines.append(b"connection: close")
@@ -97,6 +98,14 @@ class ResponseHead:
         names = {name for name, _ in more}
         kept = tuple((name, value) for name, value in self.headers if name not in names)
         return ResponseHead(self.status, self.reason, kept + more, self.length)
+
+
+def not_passed_on(headers: Headers, always: frozenset[bytes]) -> frozenset[bytes]:
+    """The names of the headers that end here: those, and what `Connection` names."""
+    named = [value for name, value in headers if name == b"connection"]
+    if not named:
+        return always
+    return always.union(*([part.strip().lower() for part in value.split(b",")] for value in named))
 
 
 def first(headers: Headers, name: bytes) -> bytes | None:

@@ -21,6 +21,9 @@ from tokenpool_router.upstream import Pool
 
 log = logging.getLogger(__name__)
 
+# For the last words to clients whose answers are cut at the end of the drain.
+FAREWELL_SECONDS = 3.0
+
 
 def make_state(settings: Settings) -> State:
     """The parts, not yet running."""
@@ -41,13 +44,16 @@ async def listen(state: State, settings: Settings) -> asyncio.Server:
     """Start the data plane."""
     deadlines = Deadlines(settings.first_byte_seconds, settings.stall_seconds)
     forwarder = Forwarder(state.balancer, state.room, state.pool, state.metrics, deadlines)
+    limits = Limits(unread_seconds=settings.stall_seconds)
+
+    def accept() -> ClientConnection:
+        connection = ClientConnection(forwarder.handle, state.connections, limits)
+        # Whoever still comes while we drain is served once.
+        connection.closing = state.draining
+        return connection
+
     loop = asyncio.get_running_loop()
-    return await loop.create_server(
-        lambda: ClientConnection(forwarder.handle, state.connections, Limits()),
-        settings.host,
-        settings.port,
-        backlog=4096,
-    )
+    return await loop.create_server(accept, settings.host, settings.port, backlog=4096)
 
 
 async def run(settings: Settings) -> None:
@@ -61,6 +67,7 @@ async def run(settings: Settings) -> None:
     await admin_runner.setup()
     await web.TCPSite(admin_runner, settings.host, settings.admin_port).start()
     server = await listen(state, settings)
+    log.info("serving on port %d, admin on port %d", server.sockets[0].getsockname()[1], admin_runner.addresses[0][1])
     following = asyncio.create_task(follow(state, settings))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -83,14 +90,28 @@ async def follow(state: State, settings: Settings) -> None:
 
 
 async def drain(state: State, server: asyncio.Server, seconds: float) -> None:
-    """Accept nobody, let running answers end, then go."""
+    """Not ready any more, but serve until nothing is left to do or the time is up; then tell the rest, and go.
+
+    The listener stays open meanwhile: the cluster sends clients here until it has noticed.
+    """
     state.draining = True
     log.info("draining: %d connections, at most %.0f s", len(state.connections), seconds)
-    server.close()
     for connection in tuple(state.connections):
         connection.finish_up()
-    open_connections = {connection.gone for connection in state.connections}
-    if open_connections:
-        await asyncio.wait(open_connections, timeout=seconds)
+    try:
+        async with asyncio.timeout(seconds):
+            await _until_idle(state)
+    except TimeoutError:
+        log.warning("the drain's time is up: cutting %d connections", len(state.connections))
+    server.close()
+    for connection in tuple(state.connections):
+        connection.cut()
+    if state.connections:
+        await asyncio.wait({connection.gone for connection in state.connections}, timeout=FAREWELL_SECONDS)
     for connection in tuple(state.connections):
         connection.abort()
+
+
+async def _until_idle(state: State) -> None:
+    while busy := {connection.gone for connection in state.connections if connection.is_busy}:
+        await asyncio.wait(busy)

@@ -1,4 +1,4 @@
-"""One answer on its way to a client: status line, body in the right framing, end. It knows no sockets and no shards."""
+"""One answer to a client: status line, body in the framing that the client understands, and its end."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,10 +8,10 @@ from tokenpool_router.messages import LAST_CHUNK, Request, ResponseHead, chunk
 
 
 class Connection(Protocol):
-    """The client's connection, as far as an answer needs it."""
+    """What an answer needs of the connection that it goes out on."""
 
     closing: bool
-    """It ends after this answer."""
+    """Whether no further request is taken on it."""
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
@@ -29,8 +29,10 @@ class Responder:
         self._has_body = request.method != b"HEAD"
         self.started = False
         self.status = 0
-        self.paused = False
         self.close = not request.keep_alive
+        self.is_cut = False
+        """The handler is cancelled because the router stops, not because the client left: the client is to be told."""
+        self.is_paused = False
         self.on_pause: Callable[[bool], None] | None = None
         """Called with True when the client is slow to read and with False when it caught up."""
 
@@ -59,7 +61,7 @@ class Responder:
 
     def pause(self, paused: bool) -> None:
         """The client is slow (True) or caught up (False)."""
-        self.paused = paused
+        self.is_paused = paused
         if self.on_pause:
             self.on_pause(paused)
 

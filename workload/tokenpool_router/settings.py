@@ -31,7 +31,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     add = parser.add_argument
     add("--pool", default="", help="name of the TokenPool")
     add("--namespace", default="", help="its namespace")
-    add("--shards", default="", help="host:port,… of the shards, instead of a pool on Kubernetes")
+    add("--shards", type=_addresses, default=(), help="host:port,… of the shards, instead of a pool on Kubernetes")
     add("--queue-tokens", type=int, default=262_144, help="estimated tokens of all waiting requests at most")
     add("--queue-seconds", type=float, default=30.0, help="how long a request may wait for a shard")
     add("--connect-seconds", type=float, default=2.0, help="how long connecting to a shard may take")
@@ -42,7 +42,15 @@ def parse(arguments: Sequence[str]) -> Settings:
     add("--port", type=int, default=names.ROUTER_API_PORT, help="port of the API")
     add("--admin-port", type=int, default=names.ROUTER_ADMIN_PORT, help="port of health, load and metrics")
     found = vars(parser.parse_args(arguments))
-    found["shards"] = tuple(address for address in found["shards"].split(",") if address)
     if not found["shards"] and not (found["pool"] and found["namespace"]):
         parser.error("give --pool and --namespace, or --shards")
     return Settings(**found)
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    addresses = tuple(address.strip() for address in text.split(",") if address.strip())
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise argparse.ArgumentTypeError(f"not host:port: {address!r}")
+    return addresses

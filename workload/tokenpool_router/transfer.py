@@ -8,9 +8,10 @@ from tokenpool_router.messages import ResponseHead
 from tokenpool_router.responder import Responder
 
 # Answers with a known length up to this are passed on whole, so that a shard lost in the middle can still be replaced.
+# Nothing longer is held back, be it one event or an error answer.
 HOLD_BYTES: Final = 1 << 20
-EVENT_END: Final = b"\n\n"
-EVENT_START: Final = b"data: "
+EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
+EVENT_START: Final = b"data:"
 
 
 class Transfer:
@@ -26,31 +27,35 @@ class Transfer:
     @property
     def is_paused(self) -> bool:
         """The client, not the shard, is slow."""
-        return self._responder.paused
+        return self._responder.is_paused
 
     def on_head(self, head: ResponseHead) -> None:
         """Status and headers came. They wait for the first content: until then another shard can take over."""
         self.head = head.with_headers(*self._headers)
-        self._is_events = head.is_event_stream
+        # An event cannot be added to a body whose length was told already.
+        self._is_events = head.is_event_stream and head.length is None
         known = head.length is not None and head.length <= HOLD_BYTES
-        self._holds_all = head.status in (429, 503) or (known and not self._is_events)
+        self._holds_all = head.status in (429, 503) or known
 
     def on_body(self, data: bytes) -> None:
         """A part of the body. Of an event stream only whole events go on, so a lost shard leaves no half one."""
-        if self._holds_all or self._is_events:
-            self._held += data
-        if self._holds_all:
-            return
-        if not self._is_events:
+        if not self._holds_all and not self._is_events:
             self._send(data)
             return
-        end = self._held.rfind(EVENT_END)
-        if end >= 0:
-            whole = bytes(self._held[: end + len(EVENT_END)])
-            del self._held[: len(whole)]
-            # One event is about one token; usage at the end is not needed, since the lease ends with the answer.
-            self._lease.progress(whole.count(EVENT_START))
-            self._send(whole)
+        self._held += data
+        if len(self._held) > HOLD_BYTES:
+            # From here on these are just bytes.
+            self._holds_all = self._is_events = False
+            self._send_held(len(self._held))
+        elif self._is_events and not self._holds_all and (end := events_end(self._held)):
+            self._send_held(end)
+
+    def _send_held(self, length: int) -> None:
+        whole = bytes(self._held[:length])
+        del self._held[:length]
+        # One event is about one token; usage at the end is not needed, since the lease ends with the answer.
+        self._lease.progress(whole.count(EVENT_START))
+        self._send(whole)
 
     def _send(self, data: bytes) -> None:
         if not self._responder.started and self.head:
@@ -75,3 +80,10 @@ class Transfer:
             self._responder.finish()
         else:
             self._responder.abort()
+
+
+def events_end(held: bytearray) -> int:
+    """Where the last whole event ends, 0 for none: events end with an empty line."""
+    if held.endswith(EVENT_ENDS):
+        return len(held)
+    return max(found + len(end) if (found := held.rfind(end)) >= 0 else 0 for end in EVENT_ENDS)

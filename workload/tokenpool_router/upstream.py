@@ -1,7 +1,7 @@
 """The side that faces shards: kept-alive connections, one exchange at a time on each."""
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -9,7 +9,7 @@ import httptools
 
 from tokenpool_router.messages import ResponseHead
 
-# Less than the shard's own idle limit, so that it is us who close.
+# Less than the shard's own idle limit, so that no request goes to a connection that the shard is about to close.
 IDLE_SECONDS: Final = 20.0
 IDLE_PER_SHARD: Final = 256
 
@@ -95,6 +95,8 @@ class UpstreamConnection(asyncio.Protocol):
         if paused:
             self.transport.pause_reading()
         else:
+            # The silence until now was the client's, not the shard's.
+            self.heard_at = self._loop.time()
             self.transport.resume_reading()
 
     def close(self) -> None:
@@ -103,6 +105,11 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport.abort()
 
     # --- the parser's calls ----------------------------------------------------------------------------------------
+    def on_message_begin(self) -> None:
+        """An answer begins. One that nobody asked for makes the connection useless."""
+        if self._done and self._done.done():
+            self.reusable = False
+
     def on_status(self, reason: bytes) -> None:
         """A part of the reason phrase."""
         self._reason += reason
@@ -114,6 +121,8 @@ class UpstreamConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Status and headers are whole."""
         status = self._parser.get_status_code()
+        if not self._done or self._done.done():
+            return
         if status < 200:
             self._headers, self._reason = [], b""
             return
@@ -154,7 +163,8 @@ class Pool:
 
     def __init__(self, connect_seconds: float) -> None:
         self._connect_seconds = connect_seconds
-        self._idle: defaultdict[str, list[UpstreamConnection]] = defaultdict(list)
+        self._idle: defaultdict[str, deque[UpstreamConnection]] = defaultdict(deque)
+        """The longest idle first; the last one is used first."""
 
     async def connect(self, address: str, *, fresh: bool = False) -> UpstreamConnection:
         """A connection to "host:port", an idle one unless `fresh`. Raises OSError (TimeoutError is one)."""
@@ -162,7 +172,7 @@ class Pool:
         idle = self._idle[address]
         while idle and not fresh:
             connection = idle.pop()
-            if not connection.transport.is_closing() and loop.time() - connection.heard_at < IDLE_SECONDS:
+            if _is_usable(connection, loop.time()):
                 connection.used, connection.heard_at = True, loop.time()
                 return connection
             connection.close()
@@ -173,7 +183,11 @@ class Pool:
 
     def give_back(self, address: str, connection: UpstreamConnection) -> None:
         """Keep it for the next request if it can be used again."""
-        idle = self._idle[address]
+        idle, now = self._idle[address], asyncio.get_running_loop().time()
+        while idle and not _is_usable(idle[0], now):
+            idle.popleft().close()
+        # The client of the last answer may have been slow; the next one is not to wait for it.
+        connection.pause(False)
         if connection.reusable and len(idle) < IDLE_PER_SHARD:
             idle.append(connection)
         else:
@@ -188,3 +202,7 @@ class Pool:
     def close(self) -> None:
         """Close all idle connections."""
         self.keep_only(set())
+
+
+def _is_usable(connection: UpstreamConnection, now: float) -> bool:
+    return not connection.transport.is_closing() and now - connection.heard_at < IDLE_SECONDS

@@ -39,6 +39,7 @@ def test_what_is_installed() -> None:
         (["--set", "crds.install=perhaps"], "install"),
         (["--set", "watchNamespace=Team_A"], "watchNamespace"),
         (["--set", "imagePullSecrets[0].nam=x"], "nam"),
+        (["--set", "resources.limit.cpu=1"], "limit"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(arguments: list[str], words: str) -> None:
@@ -55,8 +56,10 @@ def test_one_namespace_needs_no_cluster_rights() -> None:
     assert {"name": "TOKENPOOL_WATCH_NAMESPACE", "value": "team-a"} in container(deployment)["env"]
     everywhere, here = of_kind(render(), "ClusterRole"), of_kind(objects, "Role")
     assert here[0]["rules"] == everywhere[0]["rules"]
-    lease = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
-    assert (here[1]["metadata"]["namespace"], here[1]["rules"]) == ("tokenpool-system", [lease])
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    ours = {"resourceNames": ["tokenpool-operator"], "verbs": ["get", "update"]}
+    assert here[1]["metadata"]["namespace"] == "tokenpool-system"
+    assert here[1]["rules"] == [{**leases, "verbs": ["create"]}, {**leases, **ours}]
 
 
 def test_no_namespace_given_means_all_of_them() -> None:

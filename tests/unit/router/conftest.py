@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -65,8 +66,8 @@ async def read_message(reader: asyncio.StreamReader) -> bytes:
 class Router:
     """The router under test."""
 
-    def __init__(self, state: State, port: int) -> None:
-        self.state, self.port = state, port
+    def __init__(self, state: State, port: int, server: asyncio.Server) -> None:
+        self.state, self.port, self.server = state, port, server
         self.shards: list[FakeShard] = []
 
     async def add(self, *scripts: Script) -> list[FakeShard]:
@@ -94,13 +95,13 @@ class Router:
         return await self.send(head + extra + b"content-length: %d\r\n\r\n" % len(body) + body)
 
 
-@pytest.fixture
-async def router() -> AsyncIterator[Router]:
-    settings = parse(["--shards", "none:1", "--port", "0", "--host", "127.0.0.1", "--queue-seconds", "30",
-                      "--queue-tokens", "1000", "--connect-seconds", "1"])  # fmt: skip
+@asynccontextmanager
+async def running(*flags: str) -> AsyncIterator[Router]:
+    settings = parse(["--shards", "none:1", "--port", "0", "--host", "127.0.0.1", "--queue-seconds", "0.2",
+                      "--queue-tokens", "1000", "--connect-seconds", "1", *flags])  # fmt: skip
     state = make_state(settings)
     server = await listen(state, settings)
-    made = Router(state, server.sockets[0].getsockname()[1])
+    made = Router(state, server.sockets[0].getsockname()[1], server)
     yield made
     server.close()
     for connection in tuple(state.connections):
@@ -109,3 +110,16 @@ async def router() -> AsyncIterator[Router]:
     for shard in made.shards:
         await shard.stop()
     await server.wait_closed()
+
+
+@pytest.fixture
+async def router() -> AsyncIterator[Router]:
+    async with running() as made:
+        yield made
+
+
+@pytest.fixture
+async def router_with() -> AsyncIterator[Callable[..., Awaitable[Router]]]:
+    """Makes a router that is started with these flags too."""
+    async with AsyncExitStack() as stack:
+        yield lambda *flags: stack.enter_async_context(running(*flags))

@@ -64,7 +64,8 @@ def error(answer: bytes) -> dict[str, Any]:
 
 async def test_an_answer_passes_through_with_shard_and_request_id(router: Router) -> None:
     [shard] = await router.add(says(OK))
-    answer = await router.post(b'{"a": 1}', extra=b"X-Request-Id: mine\r\nAuthorization: Bearer k\r\nConnection: x\r\n")
+    extra = b"X-Request-Id: mine\r\nAuthorization: Bearer k\r\nConnection: X-Hop\r\nX-Hop: 1\r\n"
+    answer = await router.post(b'{"a": 1}', extra=extra)
     assert (status(answer), body(answer)) == (200, b'{"text": "hi"}')
     assert headers(answer)[b"x-tokenpool-shard"] == b"shard-0"
     assert headers(answer)[b"x-request-id"] == b"mine"
@@ -73,6 +74,7 @@ async def test_an_answer_passes_through_with_shard_and_request_id(router: Router
     assert b"x-request-id: mine\r\n" in request
     assert b"authorization: Bearer k\r\n" in request
     assert b"connection" not in request.lower()
+    assert b"x-hop" not in request
 
 
 async def test_a_stream_passes_event_by_event(router: Router) -> None:
@@ -203,7 +205,6 @@ async def test_a_slow_client_slows_the_shard_and_nothing_piles_up(router: Router
 
 async def test_without_shards_a_request_waits_and_is_then_refused_with_a_time(router: Router) -> None:
     router.state.set_members([])
-    router.state.room._timeout_seconds = 0.05
     answer = await router.post()
     assert (status(answer), error(answer)["code"]) == (503, "no_shard")
     assert int(headers(answer)[b"retry-after"]) > 0
@@ -216,6 +217,99 @@ async def test_a_waiting_request_is_served_by_the_shard_that_comes(router: Route
         await asyncio.sleep(0)
     await router.add(says(OK))
     assert status(await waiting) == 200
+
+
+async def test_a_refused_request_waits_for_another_shard_and_holds_up_nobody(router: Router) -> None:
+    async def script(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(DRAINING if b"/refused" in request else OK)
+
+    await router.add(script)
+    refused = asyncio.create_task(router.send(b"GET /refused HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n"))
+    while not len(router.state.room):
+        await asyncio.sleep(0)
+    assert status(await router.post()) == 200
+    assert len(router.state.room) == 1, "the other one still waits"
+    await router.add(says(OK))
+    assert status(await refused) == 200
+
+
+async def test_a_client_that_leaves_the_queue_leaves_nothing(router_with: Any) -> None:
+    router = await router_with("--queue-seconds", "60")
+    router.state.set_members([])
+    _, writer = await router.connect()
+    writer.write(GET)
+    while not len(router.state.room):
+        await asyncio.sleep(0)
+    writer.close()
+    while len(router.state.room):
+        await asyncio.sleep(0)
+    [shard] = await router.add(says(OK))
+    assert (router.state.room.tokens, shard.requests) == (0, [])
+
+
+async def test_who_answers_503_rests_so_that_not_everybody_goes_there_first(router: Router) -> None:
+    first, second = await router.add(says(DRAINING), says(OK))
+    for _ in range(4):
+        assert status(await router.post()) == 200
+    assert (len(first.requests), len(second.requests)) == (1, 4)
+
+
+async def test_events_may_end_in_either_newline(router: Router) -> None:
+    go = asyncio.Event()
+
+    async def script(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(EVENTS_HEAD + chunk(b"data: 1\r\n\r\ndata: half"))
+        await go.wait()
+        writer.transport.abort()
+
+    await router.add(script)
+    reader, writer = await router.connect()
+    writer.write(GET)
+    first = await asyncio.wait_for(reader.readuntil(b"data: 1\r\n\r\n"), 5)
+    go.set()
+    rest = body(first + await reader.read())
+    assert rest.startswith(b'data: 1\r\n\r\ndata: {"error":')
+    assert b"half" not in rest
+    writer.close()
+
+
+async def test_an_event_too_long_to_hold_back_passes_as_bytes(router: Router) -> None:
+    event = b"data: " + b"x" * (3 << 20) + b"\n\n"
+    await router.add(says(EVENTS_HEAD + chunk(event) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"))
+    assert body(await router.post()) == event + b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize("kind", [b"text/event-stream", b"application/json"])
+async def test_a_shard_lost_where_no_event_can_tell_is_a_broken_connection(
+    router: Router, version: bytes, kind: bytes
+) -> None:
+    go = asyncio.Event()
+
+    async def script(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n" % kind
+        writer.write(head + chunk(b"data: " + b"x" * (2 << 20)))
+        await go.wait()
+        writer.transport.abort()
+
+    await router.add(script)
+    reader, writer = await router.connect()
+    writer.write(GET.replace(b"1.1", version))
+    await asyncio.wait_for(reader.readexactly(1 << 20), 5)
+    go.set()
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+
+
+async def test_a_bug_is_a_500_and_told_once(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    await router.add(says(OK))
+    monkeypatch.setattr(router.state.balancer, "acquire", lambda *_, **__: 1 / 0)
+    answer = await router.post()
+    assert (status(answer), error(answer)["code"]) == (500, "internal_error")
+    assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
 
 
 async def test_the_replacement_of_a_dead_shard_under_the_same_name_is_a_new_shard(router: Router) -> None:
@@ -248,6 +342,33 @@ async def test_expect_continue(router: Router) -> None:
     assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(b"{}")
     assert status(await reader.readuntil(b'"hi"')) == 200
+    writer.close()
+
+
+async def test_the_ask_for_a_body_waits_for_the_answer_before_it(router: Router) -> None:
+    go = asyncio.Event()
+
+    async def script(request: bytes, writer: asyncio.StreamWriter) -> None:
+        if request.startswith(b"POST"):
+            writer.write(OK)
+            return
+        writer.write(EVENTS_HEAD + chunk(b"data: 1\n\n"))
+        await go.wait()
+        writer.write(b"0\r\n\r\n")
+
+    await router.add(script)
+    reader, writer = await router.connect()
+    writer.write(b"GET /x HTTP/1.1\r\nhost: p\r\n\r\n")
+    await reader.readuntil(b"data: 1\n\n\r\n")
+    writer.write(b"POST /x HTTP/1.1\r\nhost: p\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+    [connection] = router.state.connections
+    while not connection._owes_continue:
+        await asyncio.sleep(0)
+    go.set()
+    expected = b"0\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+    assert await asyncio.wait_for(reader.readexactly(len(expected)), 5) == expected
+    writer.write(b"{}")
+    assert status(await asyncio.wait_for(reader.readuntil(b'"hi"'), 5)) == 200
     writer.close()
 
 
@@ -299,8 +420,36 @@ async def test_a_kept_connection_that_died_gets_a_fresh_one_on_the_same_shard(ro
         (b"POST /x HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n", 413, "body_too_large"),
         (b"POST /x HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400, "bad_request"),
         (b"POST /x HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400, "bad_request"),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", 431, "headers_too_large"),
+        (b"GET /x\r\n\r\n", 400, "bad_request"),
+        (b"GET /x HTTP/3.7\r\n\r\n", 400, "bad_request"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "bad_request"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, "bad_request"),
+        (b"GET /x y HTTP/1.1\r\n\r\n", 400, "bad_request"),
+        (b"GET /x HTTP/1.1\r\nhost : p\r\n\r\n", 400, "bad_request"),
+        (b"GET /x HTTP/1.1\r\nx: a\r\n b\r\n\r\n", 400, "bad_request"),
+        (b"POST /x HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n", 400, "bad_request"),
+        (b"POST /x HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"),
     ],
-    ids=["garbage", "long header", "many headers", "long target", "huge body", "negative", "two lengths"],
+    ids=[
+        "garbage",
+        "long header",
+        "many headers",
+        "long target",
+        "huge body",
+        "negative",
+        "two lengths",
+        "long target, whole",
+        "HTTP/0.9",
+        "HTTP/3.7",
+        "HTTP/2",
+        "TLS",
+        "space in target",
+        "space before colon",
+        "folded header",
+        "two framings",
+        "unknown framing",
+    ],
 )
 async def test_what_is_refused_before_any_work(router: Router, raw: bytes, wanted: int, code: str) -> None:
     [shard] = await router.add(says(OK))
@@ -351,9 +500,3 @@ async def test_shutting_down_lets_an_answer_end_and_closes_idle_connections(rout
     assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"0\r\n\r\n")
     for open_writer in (writer, idle_writer):
         open_writer.close()
-
-
-async def test_an_upgrade_is_not_taken_up(router: Router) -> None:
-    await router.add(says(OK))
-    answer = await router.send(b"GET /x HTTP/1.1\r\nhost: p\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
-    assert (status(answer), headers(answer)[b"connection"]) == (200, b"close")

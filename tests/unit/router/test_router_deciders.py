@@ -1,6 +1,7 @@
 """The router's deciders: who is picked, who is a member, what a request is worth, who waits."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from tokenpool_router.admission import Refused, WaitingRoom
 from tokenpool_router.balancer import Balancer, Lease, Member, UnknownShard
 from tokenpool_router.estimate import estimate_tokens
 from tokenpool_router.membership import members, static_members
-from tokenpool_router.messages import Request, ResponseHead
+from tokenpool_router.messages import Headers, Request, ResponseHead
 from tokenpool_router.settings import parse
+from tokenpool_router.transfer import events_end
 
 
 def balancer(*names: str) -> Balancer:
@@ -141,7 +143,10 @@ def endpoint(name: str | None, address: str | None = "10.0.0.1", **conditions: b
     ],
 )
 def test_who_is_a_member(endpoints: list[dict[str, Any]] | None, wanted: list[str]) -> None:
-    slices = [{"endpoints": endpoints, "ports": [{"name": "api", "port": 8000}]}, {"endpoints": None, "ports": None}]
+    slices: list[dict[str, Any]] = [
+        {"endpoints": endpoints, "ports": [{"name": "api", "port": 8000}]},
+        {"endpoints": None, "ports": None},
+    ]
     assert members(slices) == [Member(name, "10.0.0.1:8000") for name in wanted]
 
 
@@ -158,26 +163,58 @@ def test_ports_and_addresses_of_members() -> None:
 
 async def test_the_waiting_room_is_first_come_first_served() -> None:
     subject, room = balancer(), WaitingRoom(100, 5)
-    waiting = [asyncio.create_task(room.lease(n, lambda n=n: subject.acquire(n, now=0))) for n in (10, 20)]  # type: ignore[misc]
+    served: list[int] = []
+
+    def acquire(tokens: int) -> Lease | None:
+        lease = subject.acquire(tokens, now=0)
+        served.extend([tokens] if lease else [])
+        return lease
+
+    waiting = [asyncio.create_task(room.lease(n, partial(acquire, n))) for n in (10, 20)]
     await asyncio.sleep(0)
     assert (len(room), room.tokens) == (2, 30)
     subject.set_members([Member("a", "a:1")])
-    late = asyncio.create_task(room.lease(1, lambda: subject.acquire(1, now=0)))
-    await asyncio.sleep(0)
-    assert not late.done(), "who comes later does not overtake"
-    room.shards_changed()
-    assert [(await task).tokens for task in (*waiting, late)] == [10, 20, 1]
+    late = await room.lease(1, partial(acquire, 1))
+    assert [(await task).tokens for task in waiting] + [late.tokens] == served == [10, 20, 1]
     assert (len(room), room.tokens) == (0, 0)
 
 
+async def test_who_is_choosy_waits_without_holding_up_the_rest() -> None:
+    subject, room = balancer("a"), WaitingRoom(100, 5)
+    excluded = {Member("a", "a:8000")}
+    choosy = asyncio.create_task(room.lease(10, lambda: subject.acquire(10, now=0, exclude=excluded), is_choosy=True))
+    await asyncio.sleep(0)
+    assert (await room.lease(1, lambda: subject.acquire(1, now=0))).member.name == "a"
+    assert (choosy.done(), len(room)) == (False, 1)
+    subject.set_members([Member("a", "a:8000"), Member("b", "b:8000")])
+    room.shards_changed()
+    assert (await choosy).member.name == "b"
+
+
+async def test_a_shard_that_the_first_in_line_does_not_want_goes_to_the_next() -> None:
+    subject, room = balancer(), WaitingRoom(100, 5)
+    excluded = {Member("a", "a:8000")}
+    choosy = asyncio.create_task(room.lease(1, lambda: subject.acquire(1, now=0, exclude=excluded), is_choosy=True))
+    behind = asyncio.create_task(room.lease(2, lambda: subject.acquire(2, now=0)))
+    await asyncio.sleep(0)
+    assert len(room) == 2
+    subject.set_members(excluded)
+    room.shards_changed()
+    assert (await behind).member.name == "a"
+    assert (choosy.done(), len(room)) == (False, 1)
+    choosy.cancel()
+
+
+@pytest.mark.looptime
 async def test_the_waiting_room_is_bounded_in_tokens_and_time() -> None:
-    room = WaitingRoom(100, 0.01)
+    room = WaitingRoom(100, 30)
     with pytest.raises(Refused) as refused:
         await room.lease(101, lambda: None)
     assert refused.value.refusal.code == "queue_full"
     with pytest.raises(Refused) as refused:
         await room.lease(100, lambda: None)
     assert refused.value.refusal.code == "no_shard"
+    assert asyncio.get_running_loop().time() == pytest.approx(30)
     assert (len(room), room.tokens) == (0, 0)
 
 
@@ -211,11 +248,45 @@ def test_messages_carry_no_headers_of_one_connection() -> None:
         b"HTTP/1.1 200 OK\r\nb: 2\r\ncontent-length: 7\r\nconnection: close\r\n\r\n"
     )
     assert head.with_headers((b"b", b"3")).headers[-1] == (b"b", b"3")
+    named = ResponseHead(204, b"", ((b"connection", b"X-Mine , close"), (b"x-mine", b"1"), (b"b", b"2")), 0)
+    assert named.to_client(chunked=False, close=False) == b"HTTP/1.1 204 \r\nb: 2\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        (((b"content-type", b"Text/Event-Stream; charset=utf-8"),), True),
+        (((b"content-type", b"text/event-stream"), (b"content-encoding", b"gzip")), False),
+        (((b"content-type", b"application/json"),), False),
+        ((), False),
+    ],
+)
+def test_what_is_an_event_stream(headers: Headers, wanted: bool) -> None:
+    assert ResponseHead(200, b"", headers).is_event_stream is wanted
+
+
+@pytest.mark.parametrize(
+    ("held", "end"),
+    [
+        (b"data: 1\n\n", 9),
+        (b"data: 1\r\n\r\n", 11),
+        (b"data: 1\n\ndata: 2", 9),
+        (b"data: 1\r\n\r\ndata: 2\r\n", 11),
+        (b"data: 1\n", 0),
+        (b"", 0),
+    ],
+)
+def test_where_the_last_whole_event_ends(held: bytes, end: int) -> None:
+    assert events_end(bytearray(held)) == end
 
 
 def test_settings_need_a_pool_or_shards(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse(["--shards", "a:1,b:2"]).shards == ("a:1", "b:2")
+    assert parse(["--shards", "a:1, [::1]:2,"]).shards == ("a:1", "[::1]:2")
     assert parse(["--pool", "p", "--namespace", "n"]).queue_seconds == 30
     with pytest.raises(SystemExit):
         parse(["--pool", "p"])
     assert "give --pool and --namespace, or --shards" in capsys.readouterr().err
+    for wrong in ("a", ":1", "a:", "a:b", "a:0", "a:65536"):
+        with pytest.raises(SystemExit):
+            parse(["--shards", wrong])
+        assert "not host:port" in capsys.readouterr().err
