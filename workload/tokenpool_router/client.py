@@ -142,6 +142,11 @@ class ClientConnection(asyncio.Protocol):
         self._serve_next()
 
     # --- the parser's calls ----------------------------------------------------------------------------------------
+    def on_message_begin(self) -> None:
+        """The first byte of a request: it has its full time from here, however long the client was idle before."""
+        if self._task is None:
+            self._expect_request()
+
     def on_url(self, url: bytes) -> None:
         """A part of the request's target."""
         self._url += url
@@ -222,6 +227,8 @@ class ClientConnection(asyncio.Protocol):
             self.closing = True
             if responder and not responder.started:
                 responder.refuse(INTERNAL)
+            else:
+                self.abort()
         if task.cancelled() or self.closing or not responder or responder.close:
             self._close_gently()
             return

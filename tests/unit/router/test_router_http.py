@@ -2,8 +2,13 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
+
+from tokenpool_router.client import ClientConnection, Limits
+from tokenpool_router.messages import Request, ResponseHead
+from tokenpool_router.responder import Responder
 
 Router = Any
 
@@ -120,3 +125,47 @@ async def test_what_is_no_request_is_refused_at_once(router: Router, raw: bytes)
     assert statuses(answer) == [400]
     assert b"connection: close\r\n" in answer
     assert shard.requests == []
+
+
+@pytest.mark.looptime
+async def test_a_request_has_its_full_time_from_its_first_byte() -> None:
+    arrived: list[bytes] = []
+
+    async def handle(request: Request, _responder: Responder) -> None:
+        arrived.append(request.body)
+
+    connection = ClientConnection(handle, set(), Limits(arrival_seconds=60))
+    transport = create_autospec(asyncio.Transport, instance=True)
+    transport.is_closing.return_value = False
+    connection.connection_made(transport)
+    for _ in range(2):
+        await asyncio.sleep(50)
+        connection.data_received(b"POST /x HTTP/1.1\r\ncontent-length: 2\r\n\r\n{")
+        await asyncio.sleep(50)
+        connection.data_received(b"}")
+    await asyncio.sleep(59)
+    assert (arrived, transport.close.called) == ([b"{}", b"{}"], False)
+    await asyncio.sleep(1)
+    assert transport.close.called
+    connection.connection_lost(None)
+
+
+async def test_a_bug_in_the_middle_of_an_answer_is_a_broken_connection(router: Router) -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+
+    async def handle(_request: Request, responder: Responder) -> None:
+        responder.start(ResponseHead(200, b"OK", (), None))
+        responder.write(b"half")
+        raise ZeroDivisionError
+
+    server = await asyncio.get_running_loop().create_server(
+        lambda: ClientConnection(handle, router.state.connections, Limits()), "127.0.0.1", 0
+    )
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"GET /x HTTP/1.0\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    server.close()
+    assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
