@@ -16,7 +16,7 @@ def dry_run(control_plane: ControlPlane, objects: list[Raw]) -> str:
         [
             str(client_tools() / "kubectl"),
             f"--kubeconfig={control_plane.kubeconfig}",
-            *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
+            *("apply", "--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict", "-f", "-"),
         ],
         input=yaml.safe_dump_all(objects),
         stdout=subprocess.PIPE,
