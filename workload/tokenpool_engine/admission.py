@@ -28,8 +28,12 @@ class Admitted:
 def admit(body: ChatRequest | CompletionRequest, parts: Parts, request_id: str) -> Admitted:
     """Tokenize and check; takes milliseconds for long prompts, so call it in a thread. Raises ApiError."""
     prompt = chat_ids(body, parts.tokenizer) if isinstance(body, ChatRequest) else prompt_ids(body, parts)
+    field = "messages" if isinstance(body, ChatRequest) else "prompt"
     if not prompt:
-        raise ApiError(400, "the prompt has no tokens", code="invalid_value", param="prompt")
+        raise ApiError(400, "the prompt has no tokens", code="invalid_value", param=field)
+    if max(prompt) >= parts.vocabulary:
+        # Also from text: a tokenizer may know more than the model. Such a step would fail for all its requests.
+        raise ApiError(400, f"{field}: token ids must be below {parts.vocabulary}", param=field)
     max_tokens = fit(body, len(prompt), parts.limits.model_length)
     sampling = Sampling(
         temperature=1.0 if body.temperature is None else body.temperature,
@@ -78,15 +82,12 @@ def chat_ids(body: ChatRequest, tokenizer: Any) -> list[int]:
 
 
 def prompt_ids(body: CompletionRequest, parts: Parts) -> list[int]:
-    """The prompt's ids: given ones are checked, text is tokenized."""
+    """The prompt's ids: as given, or of its text."""
     prompt = body.prompt
     text = prompt if isinstance(prompt, str) else prompt[0]
     if isinstance(text, str):
         return list(parts.tokenizer(text)["input_ids"])
-    ids = [int(token) for token in prompt]
-    if max(ids) >= parts.vocabulary:
-        raise ApiError(400, f"prompt: token ids must be below {parts.vocabulary}", param="prompt")
-    return ids
+    return [int(token) for token in prompt]
 
 
 def check_queue(parts: Parts, more: int, tokens_per_second: Callable[[], float]) -> None:

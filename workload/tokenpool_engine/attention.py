@@ -3,7 +3,7 @@
 What belongs to a step travels as a keyword argument of the forward call; the model itself is never changed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -12,6 +12,9 @@ from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 
 NAME: Final = "tokenpool_paged"
+# What some models add to attention and this one does not compute: sinks, softcapped scores, a bias by position,
+# sparse choices of keys.
+UNKNOWN_TERMS: Final = ("s_aux", "sinks", "softcap", "position_bias", "indices", "block_indices")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class PagedStep:
     keys: list[Tensor]
     """Per layer [slots, key-value heads, head size]."""
     values: list[Tensor]
+    reached: dict[int, int | None] = field(default_factory=dict)
+    """Layers that came here, with their sliding windows.
+
+    A layer with attention of its own would look at nothing but the step's row."""
 
 
 def attend(  # noqa: PLR0917 - transformers calls it so
@@ -55,11 +62,19 @@ def attend(  # noqa: PLR0917 - transformers calls it so
     """
     if paged_step is None:
         raise ValueError(f"{NAME} attention needs a paged_step")
+    unknown = [name for name in UNKNOWN_TERMS if others.get(name) is not None]
+    if attention_mask is not None:
+        unknown.append("a mask of its own")
+    if unknown:
+        raise ValueError(f"attention with {', '.join(unknown)} is not supported")
     layer = module.layer_idx
+    if layer in paged_step.reached:
+        raise ValueError("a layer that attends twice is not supported")
+    window = others.get("sliding_window")
+    paged_step.reached[layer] = window
     keys, values = paged_step.keys[layer], paged_step.values[layer]
     keys.index_copy_(0, paged_step.write, key[0].transpose(0, 1).to(keys.dtype))
     values.index_copy_(0, paged_step.write, value[0].transpose(0, 1).to(values.dtype))
-    window = others.get("sliding_window")
     parts = [_look(query, (keys, values), span, scaling, window) for span in paged_step.spans]
     return torch.cat(parts, dim=1), None
 

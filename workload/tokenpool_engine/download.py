@@ -13,7 +13,7 @@ WANTED: Final = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.txt
 def download(settings: Download) -> None:
     """Fetch what is needed and nothing else. Raises StartError with what to do."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     repository = settings.source.removeprefix(SCHEME)
     where = f"{settings.source}" + (f" at {settings.revision}" if settings.revision else "")
@@ -26,5 +26,5 @@ def download(settings: Download) -> None:
         raise StartError(Reason.MODEL_NOT_FOUND, f"{where}: the hub has no such revision") from error
     except RepositoryNotFoundError as error:
         raise StartError(Reason.MODEL_NOT_FOUND, f"{where}: the hub has no such model, or it is private") from error
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise StartError(Reason.DOWNLOAD_FAILED, f"{where}: {error}") from error
+    except Exception as error:  # time-outs and broken transfers come as errors of the client's own HTTP libraries
+        raise StartError(Reason.DOWNLOAD_FAILED, f"{where}: {type(error).__name__}: {error}") from error

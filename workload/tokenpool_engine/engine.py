@@ -1,7 +1,8 @@
 """The loop: take what came in, plan, run, commit, hand out. One thread of its own; the rest of the process only talks
 to it through `submit` and `cancel`.
 
-A step that fails ends its own requests with an error, never the process; several in a row turn health red.
+A step that fails ends its own requests with an error, never the process; several in a row turn health red. Should a bug
+end the loop itself, every request that it had, and every later one, still gets an explicit end.
 """
 
 import asyncio
@@ -11,16 +12,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from tokenpool_engine.metrics import Metrics
 from tokenpool_engine.request import Finish, Request
-from tokenpool_engine.runner import Runner
 from tokenpool_engine.scheduler import Scheduler, Step
 
 log = logging.getLogger(__name__)
 
 FAILED_STEPS_LIMIT = 3
 STALL_SECONDS = 120.0
+
+
+class Computer(Protocol):
+    """What computes a step. The real one loads torch; the loop need not know it."""
+
+    def run(self, step: Step) -> dict[str, int]:
+        """Request id → next token, for slices that sample."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,9 @@ class Update:
     tokens: tuple[int, ...] = ()
     finish: Finish | None = None
     error: str = ""
+
+
+ENDED: Final = Update(finish=Finish.ERROR, error="the shard's engine has ended")
 
 
 @dataclass(eq=False)
@@ -47,14 +58,14 @@ class Stream:
 class Engine:
     """Owns scheduler and runner; everything here runs on its thread unless it says otherwise."""
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(self, scheduler: Scheduler, runner: Computer, metrics: Metrics, clock: Callable[[], float]) -> None:
         self._scheduler, self._runner, self._metrics, self._clock = scheduler, runner, metrics, clock
         self._inbox: deque[Stream] = deque()
         self._cancelled: deque[Stream] = deque()
         self._streams: dict[str, Stream] = {}
         self._wake = threading.Condition()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        self._stopping = self._ended = self._resting = False
+        self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
         self._progress_at = clock()
         self._failed_steps = 0
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -75,6 +86,12 @@ class Engine:
         """Queue a request. From any thread."""
         stream = Stream(request)
         with self._wake:
+            if self._ended:
+                self._send([(stream, ENDED)])
+                return stream
+            if self._resting and not self._inbox:
+                # Nothing was due until now, so the time at rest is no stall.
+                self._progress_at = self._clock()
             self._inbox.append(stream)
             self._wake.notify()
         return stream
@@ -102,6 +119,20 @@ class Engine:
             arriving = sum(stream.request.outstanding for stream in self._inbox)
         return arriving + self._metrics.outstanding_tokens
 
+    def _live(self) -> None:
+        """The thread: the loop, then an end for everybody who still waits."""
+        try:
+            self._loop()
+        except Exception:
+            log.exception("a bug has ended the engine's loop")
+        finally:
+            with self._wake:
+                self._ended = True
+                left = [*self._streams.values(), *self._inbox]
+                self._inbox.clear()
+            self._streams.clear()
+            self._send([(stream, ENDED) for stream in left])
+
     def _loop(self) -> None:
         while self._take_in():
             step = self._scheduler.plan()
@@ -126,15 +157,18 @@ class Engine:
         """Move what came into the scheduler; sleep while there is nothing. False: stop."""
         with self._wake:
             while not (self._inbox or self._cancelled or self._stopping) and self._scheduler.is_idle:
+                self._resting = True
                 self._wake.wait()
+                self._resting = False
                 self._progress_at = self._clock()
-            for stream in self._inbox:
+            arrived, dropped = list(self._inbox), list(self._cancelled)
+            for stream in arrived:
                 self._streams[stream.request.id] = stream
-                self._scheduler.submit(stream.request)
-            dropped = list(self._cancelled)
             self._inbox.clear()
             self._cancelled.clear()
             stopping = self._stopping
+        for stream in arrived:
+            self._accept(stream)
         for stream in dropped:
             if stream.request.finish is None:
                 self._scheduler.cancel(stream.request)
@@ -142,6 +176,16 @@ class Engine:
             self._streams.pop(stream.request.id, None)
         self._metrics.observe_queues(self._scheduler)
         return not stopping
+
+    def _accept(self, stream: Stream) -> None:
+        """Hand a request to the scheduler; one that the door should have refused costs itself only."""
+        try:
+            self._scheduler.submit(stream.request)
+        except ValueError as error:
+            log.exception("a request came in that can never run")
+            stream.request.finish = Finish.ERROR
+            del self._streams[stream.request.id]
+            self._send([(stream, Update(finish=Finish.ERROR, error=str(error)))])
 
     def _fail(self, step: Step, error: Exception) -> None:
         self._failed_steps += 1

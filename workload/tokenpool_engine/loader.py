@@ -1,11 +1,13 @@
 """From a folder to a model: what is refused before any of it is loaded, and how big the KV cache may be."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from tokenpool_engine import attention
@@ -36,8 +38,10 @@ def read_config(folder: Path) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(path.read_text())
     except ValueError as error:
         raise StartError(Reason.MODEL_INVALID, f"{path} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise StartError(Reason.MODEL_INVALID, f"{path} is not a JSON object")
     for name in ("config.json", "tokenizer_config.json"):
-        if (folder / name).is_file() and '"auto_map"' in (folder / name).read_text():
+        if (folder / name).is_file() and b'"auto_map"' in (folder / name).read_bytes():
             raise StartError(Reason.MODEL_UNSUPPORTED, f"{name} asks for remote code (auto_map), which is never run")
     if not list(folder.glob("*.safetensors")):
         pickled = [path.name for pattern in PICKLED for path in folder.glob(pattern)]
@@ -53,19 +57,31 @@ def load(folder: Path, dtype: str) -> Loaded:
     attention.register()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(
+        model, found = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=pick_dtype(dtype, str(config.get("dtype") or config.get("torch_dtype") or "float32"), device),
             attn_implementation=attention.NAME,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
+            output_loading_info=True,
         )
-    except (ValueError, KeyError, OSError, RuntimeError) as error:
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except SafetensorError as error:
+        raise StartError(Reason.MODEL_INVALID, f"the weights in {folder} are damaged: {error}") from error
+    except Exception as error:  # a config from anywhere may break anything in there
         raise StartError(Reason.MODEL_UNSUPPORTED, f"{folder}: {error}") from error
+    refuse_incomplete(folder, found["missing_keys"])
     model = model.to(device).eval()
     refuse_unsupported(model.config)
     return Loaded(model, tokenizer, stop_ids(model, tokenizer), max_positions(model.config), device)
+
+
+def refuse_incomplete(folder: Path, missing: Collection[str]) -> None:
+    """Raises StartError when weights are missing: transformers would go on with random ones."""
+    if missing:
+        raise StartError(Reason.MODEL_INVALID, f"{folder} lacks {len(missing)} weights, among them {min(missing)}")
 
 
 def refuse_unsupported(config: Any) -> None:
@@ -107,6 +123,10 @@ def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 def max_positions(config: Any) -> int:
     """Tokens that the model's positions allow."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Beyond this length it turns all positions of a step differently, also those of other, shorter requests.
+        return int(rope["original_max_position_embeddings"])
     for name in ("max_position_embeddings", "n_positions", "n_ctx"):
         if value := getattr(config, name, None):
             return int(value)

@@ -7,6 +7,7 @@ import torch
 # Activations, the tokenizer, HTTP and a margin stay free.
 CACHE_SHARE = 0.5
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CGROUP_STAT = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
 CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 
 
@@ -17,7 +18,10 @@ def free_bytes(device: torch.device) -> int:
         return int(free)
     available = _meminfo("MemAvailable")
     limit, used = _first_number(CGROUP_LIMITS), _first_number(CGROUP_USED)
-    return min(available, limit - (used or 0)) if limit else available
+    if not limit:
+        return available
+    # Pages of files that were only read, like the weights, count as used but are given back on demand.
+    return min(available, limit - (used or 0) + _inactive_file())
 
 
 def cache_tokens(device: torch.device, bytes_per_token: int) -> int:
@@ -38,6 +42,16 @@ def _first_number(paths: tuple[str, ...]) -> int | None:
         if path.is_file() and (text := path.read_text().strip()).isdigit():
             return int(text)
     return None
+
+
+def _inactive_file() -> int:
+    """Bytes of file pages that the kernel drops first; the kubelet, too, takes them off what is used."""
+    for path in map(Path, CGROUP_STAT):
+        if path.is_file():
+            parted = (line.partition(" ") for line in path.read_text().splitlines() if line)
+            numbers = {name: int(value) for name, _, value in parted}
+            return numbers.get("total_inactive_file", numbers.get("inactive_file", 0))
+    return 0
 
 
 def cpu_quota() -> float | None:

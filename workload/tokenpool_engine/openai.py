@@ -1,6 +1,6 @@
 """OpenAI's request bodies, as far as the shard serves them. Unknown fields are tolerated, wrong ones named."""
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -112,6 +112,13 @@ class CompletionRequest(Generation):
     )
 
 
+# Fields whose wrong values are right elsewhere: the answer says that it is the shard which cannot.
+NOT_SERVED: Final = {
+    "logprobs": "not supported by this pool",
+    "n": "this pool gives one answer a request; more than 1 is not supported",
+    "tools": "not supported by this pool",
+}
+
 B = TypeVar("B", bound=Body)
 
 
@@ -123,8 +130,18 @@ def parse(kind: type[B], raw: bytes) -> B:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
             raise ApiError(400, f"the body is not valid JSON: {first['msg']}", code="invalid_json") from error
-        field = ".".join(str(part) for part in first["loc"] if not isinstance(part, str) or "[" not in part)
-        raise ApiError(400, f"{field}: {first['msg']}", code="invalid_value", param=field) from error
+        field = ".".join(str(part) for part in first["loc"] if not is_kind(part))
+        raise ApiError(
+            400,
+            f"{field or 'the body'}: {NOT_SERVED.get(field, first['msg'])}",
+            code="invalid_value",
+            param=field or None,
+        ) from error
+
+
+def is_kind(part: str | int) -> bool:
+    """Whether a step of pydantic's path names one of the kinds that a field may have, not a field."""
+    return isinstance(part, str) and (part == "str" or "[" in part)
 
 
 def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:

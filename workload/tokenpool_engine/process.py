@@ -9,7 +9,7 @@ from aiohttp import web
 from tokenpool_engine import admin
 from tokenpool_engine.server import Api
 from tokenpool_engine.settings import Serve
-from tokenpool_engine.shard import Parts, Shard, build
+from tokenpool_engine.shard import Parts, Shard
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +26,20 @@ async def serve(settings: Serve) -> None:
         loop.add_signal_handler(number, stop.set)
     admin_runner = await listen(admin.application(shard), settings.host, settings.admin_port)
     try:
-        loading = asyncio.create_task(asyncio.to_thread(build, settings, shard))
+        loading = asyncio.create_task(asyncio.to_thread(load, settings, shard))
         parts = await first_of(loading, stop)
         if parts:
             await serve_model(settings, shard, parts, stop)
     finally:
         await admin_runner.cleanup()
+
+
+def load(settings: Serve, shard: Shard) -> Parts:
+    """Import torch and put the shard together; blocks. Probes are answered meanwhile."""
+    shard.stage = "loading torch"
+    from tokenpool_engine.assembly import build
+
+    return build(settings, shard)
 
 
 async def first_of(loading: "asyncio.Task[Parts]", stop: asyncio.Event) -> Parts | None:

@@ -51,19 +51,26 @@ class Runner:
     @torch.inference_mode()
     def run(self, step: Step) -> dict[str, int]:
         """Compute the row and pick the next token of each slice that samples: request id → token id."""
+        logits, _ = self.forward(step)
+        asking = [part.request for part in step.slices if part.samples]
+        return {request.id: token for request, token in zip(asking, pick(logits, asking), strict=True)}
+
+    @torch.inference_mode()
+    def forward(self, step: Step) -> tuple[Tensor, dict[int, int | None]]:
+        """Compute the row: float32 logits of the slices that sample, and the sliding window of each layer."""
         tokens = [token for part in step.slices for token in part.request.tokens(part.start, part.stop)]
         positions = [position for part in step.slices for position in range(part.start, part.stop)]
-        slots = [self._slots(part) for part in step.slices]
-        sampling = [index for index, part in enumerate(step.slices) if part.samples]
+        paged = self._paged(step, [self._slots(part) for part in step.slices])
         logits = self._model(
             input_ids=self._row(tokens),
             position_ids=self._row(positions),
             use_cache=False,
             logits_to_keep=self._last_rows(step),
-            paged_step=self._paged(step, slots),
+            paged_step=paged,
         ).logits[0]
-        picked = pick(logits.float(), [step.slices[index].request for index in sampling])
-        return {step.slices[index].request.id: token for index, token in zip(sampling, picked, strict=True)}
+        if len(paged.reached) != len(self._keys):
+            raise ValueError(f"{len(paged.reached)} of {len(self._keys)} layers use the paged cache")
+        return logits.float(), paged.reached
 
     def _row(self, numbers: list[int]) -> Tensor:
         return torch.tensor([numbers], device=self._device)

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from tokenpool_engine.request import Request, Sampling
 
+# Below this, dividing by the temperature leaves the range of float32; there is only the best token anyway.
+COLDEST = 1e-5
+
 
 def pick(logits: Tensor, requests: Sequence[Request]) -> list[int]:
     """The next token of each request; logits are float32 [requests, vocabulary]."""
@@ -18,7 +21,7 @@ def pick(logits: Tensor, requests: Sequence[Request]) -> list[int]:
         return []
     greedy: list[int] = logits.argmax(dim=-1).tolist()
     return [
-        best if request.sampling.temperature == 0 else draw(row, request.sampling, request.known)
+        best if request.sampling.temperature < COLDEST else draw(row, request.sampling, request.known)
         for row, best, request in zip(logits, greedy, requests, strict=True)
     ]
 

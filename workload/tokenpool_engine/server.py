@@ -23,6 +23,8 @@ from tokenpool_engine.text import Detokenizer
 log = logging.getLogger(__name__)
 
 BODY_BYTES = 8 << 20
+STARTED = web.RequestKey("started", bool)
+"""Set on a request whose answer is on its way."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -77,6 +79,7 @@ class Api:
         is_chat = isinstance(body, ChatRequest)
         identity = f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex}"
         admitted = await asyncio.to_thread(admit, body, parts, identity)
+        self._ready_parts()  # a drain that began meanwhile does not wait for this one
         check_queue(parts, admitted.request.limit, parts.metrics.tokens_per_second)
         prompt_tokens = len(admitted.request.prompt)
         reply = Reply(identity, int(time.time()), body.model, is_chat, prompt_tokens, body.includes_usage)
@@ -133,9 +136,15 @@ async def read_pieces(stream: Stream, detokenizer: Detokenizer) -> AsyncIterator
             stream.ended = update.finish
             raise GenerationFailed(update.error or "the request was cancelled")
         tokens += len(update.tokens)
-        text = detokenizer.push(update.tokens)
-        if update.finish and not detokenizer.stopped:
-            text += detokenizer.finish()
+        try:
+            text = detokenizer.push(update.tokens)
+            if update.finish and not detokenizer.stopped:
+                text += detokenizer.finish()
+        except Exception as error:
+            # Tokenizers come with the model. The headers may be out already: the stream itself must say that it ends.
+            log.exception("tokens could not be made text")
+            stream.ended = Finish.ERROR
+            raise GenerationFailed(f"the answer's tokens could not be made text: {type(error).__name__}") from error
         if detokenizer.stopped or update.finish:
             stream.ended = Finish.STOP if detokenizer.stopped else update.finish
             yield Piece(text, tokens, stream.ended)
@@ -161,6 +170,7 @@ async def send_stream(http: web.Request, reply: Reply, pieces: AsyncIterator[Pie
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
     )
+    http[STARTED] = True
     await response.prepare(http)
     opening = reply.opening()
     if opening:
@@ -180,6 +190,11 @@ async def send_stream(http: web.Request, reply: Reply, pieces: AsyncIterator[Pie
     return response
 
 
+def bug() -> ApiError:
+    """What a client hears of an error that is the shard's own; the log has the rest."""
+    return ApiError(500, "the shard has a bug; its log tells more", code="internal_error")
+
+
 def event(body: dict[str, Any]) -> bytes:
     """One server-sent event."""
     return b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
@@ -196,6 +211,11 @@ async def answer_in_openai_form(request: web.Request, handler: Handler) -> web.S
         response = refusal(ApiError(413, f"the body is larger than {BODY_BYTES} bytes", code="body_too_large"))
     except web.HTTPException as error:
         response = refusal(ApiError(error.status, f"{error.reason}: {request.method} {request.path}", code="not_found"))
+    except Exception:
+        if STARTED in request:
+            raise  # no second answer inside the first: the connection breaks off, which no client takes for an end
+        log.exception("a bug in %s %s", request.method, request.path)
+        response = refusal(bug())
     if not response.prepared:
         response.headers[names.HEADER_REQUEST_ID] = request.headers.get(names.HEADER_REQUEST_ID, uuid.uuid4().hex)
     return response

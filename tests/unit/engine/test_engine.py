@@ -1,6 +1,7 @@
 """The loop with a fake runner: a failing step costs its own requests only, a cancelled one frees its place."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,12 +14,16 @@ from tokenpool_engine.scheduler import Scheduler, Step
 
 
 class FakeRunner:
-    """Gives token 1, and fails while `broken`."""
+    """Gives token 1, and fails while `broken`; a step waits for the gate."""
 
     def __init__(self) -> None:
         self.broken = False
+        self.entered, self.gate = threading.Event(), threading.Event()
+        self.gate.set()
 
     def run(self, step: Step) -> dict[str, int]:
+        self.entered.set()
+        self.gate.wait(10)
         if self.broken:
             raise RuntimeError("device fault")
         return {part.request.id: 1 for part in step.slices if part.samples}
@@ -84,12 +89,70 @@ async def test_several_failed_steps_in_a_row_turn_health_red_and_a_good_one_gree
     assert parts.engine.trouble() == ""
 
 
+class Clock:
+    """Time that stands still until told otherwise."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class HangingRunner:
+    """A step that does not come back until let go."""
+
+    def __init__(self) -> None:
+        self.entered, self.let_go = threading.Event(), threading.Event()
+
+    def run(self, step: Step) -> dict[str, int]:
+        self.entered.set()
+        self.let_go.wait(10)
+        return {part.request.id: 1 for part in step.slices if part.samples}
+
+
+async def test_a_step_that_does_not_come_back_turns_health_red() -> None:
+    clock, runner, ledger = Clock(), HangingRunner(), Ledger(64, 16)
+    engine = Engine(Scheduler(ledger, 64, 8), runner, Metrics(ledger, 64, clock), clock)  # type: ignore[arg-type]
+    engine.start(asyncio.get_running_loop())
+    stream = engine.submit(request("stuck", 1))
+    assert await asyncio.to_thread(runner.entered.wait, 10)
+    clock.seconds = 119
+    assert engine.trouble() == ""
+    clock.seconds = 121
+    assert engine.trouble() == "no step for 121 s although there is work"
+    runner.let_go.set()
+    await finish(stream)
+    await asyncio.to_thread(engine.stop)
+    assert engine.trouble() == "the engine's thread has ended"
+
+
+async def test_an_idle_engine_is_healthy_however_long() -> None:
+    clock, ledger = Clock(), Ledger(64, 16)
+    engine = Engine(Scheduler(ledger, 64, 8), FakeRunner(), Metrics(ledger, 64, clock), clock)  # type: ignore[arg-type]
+    engine.start(asyncio.get_running_loop())
+    clock.seconds = 10_000
+    assert engine.trouble() == ""
+    await asyncio.to_thread(engine.stop)
+
+
+async def test_a_failed_step_frees_the_pages_of_all_that_were_in_it(parts: Parts) -> None:
+    parts.runner.broken = True
+    streams = [parts.engine.submit(request(f"r{n}", 50)) for n in range(5)]
+    assert [(await finish(stream))[1] for stream in streams] == [Finish.ERROR] * 5
+    assert parts.ledger.reserved_tokens == 0
+    assert parts.engine.outstanding_tokens() == 0
+
+
 async def test_a_cancelled_request_ends_and_frees_its_pages(parts: Parts) -> None:
+    # Cancelled while its first step is computed: a runner this quick could else be through before anybody cancels.
+    parts.runner.gate.clear()
     stream = parts.engine.submit(request("long", 900))
-    await asyncio.wait_for(stream.updates.get(), 10)
+    assert await asyncio.to_thread(parts.runner.entered.wait, 10)
     parts.engine.cancel(stream)
-    _, reason, _ = await finish(stream)
-    assert reason is Finish.CANCELLED
+    parts.runner.gate.set()
+    tokens, reason, _ = await finish(stream)
+    assert (tokens, reason) == ([1], Finish.CANCELLED)
     assert parts.ledger.reserved_tokens == 0
 
 

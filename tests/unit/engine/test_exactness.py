@@ -12,9 +12,12 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
+    GemmaConfig,
     GPT2Config,
+    GPTNeoXConfig,
     LlamaConfig,
     MistralConfig,
+    Phi3Config,
     PretrainedConfig,
     Qwen2Config,
     Qwen3Config,
@@ -45,6 +48,22 @@ CONFIGS = {
     "qwen2": Qwen2Config(**COMMON),
     "qwen3": Qwen3Config(**COMMON),
     "mistral with a sliding window": MistralConfig(**COMMON, sliding_window=12),
+    "gemma": GemmaConfig(**COMMON),
+    "gpt-neox, which turns a part of each head": GPTNeoXConfig(
+        **{name: value for name, value in COMMON.items() if name not in ("num_key_value_heads", "head_dim")}
+    ),
+    "phi3 with longrope": Phi3Config(
+        **{**COMMON, "pad_token_id": 0},
+        original_max_position_embeddings=128,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 1e4,
+            "factor": 2.0,
+            "short_factor": [1.0, 1.5, 2.0, 2.5],
+            "long_factor": [4.0] * 4,
+            "original_max_position_embeddings": 128,
+        },
+    ),
     "gpt2": GPT2Config(vocab_size=128, n_embd=32, n_layer=2, n_head=4, n_positions=256, bos_token_id=0, eos_token_id=0),
 }
 
@@ -120,6 +139,22 @@ def test_batched_with_mixed_lengths_and_chunked_prompts(pair: Pair, budget: int)
     together = requests(6)
     run(pair.loaded, together, budget)
     assert [one.output for one in together] == pair.wanted
+
+
+def test_a_chunk_of_a_lone_prompt_samples_nothing(pair: Pair) -> None:
+    one = requests(6)[3]
+    # The prompt of 60 tokens takes four steps, the last of which gives the first token.
+    assert run(pair.loaded, [one], budget=16) == 4 + 23
+    assert one.output == pair.wanted[3]
+
+
+def test_a_seeded_answer_continued_elsewhere_goes_on_the_same(pair: Pair) -> None:
+    seeded = Sampling(1.0, seed=5)
+    whole = Request("whole", prompts(2)[1], 20, seeded)
+    run(pair.loaded, [whole], budget=64)
+    rest = Request("rest", (*whole.prompt, *whole.output[:12]), 8, seeded)
+    run(pair.loaded, [rest, *requests(6)], budget=20)
+    assert rest.output == whole.output[12:]
 
 
 def test_an_ordinary_forward_of_the_same_model_is_refused_not_wrong(pair: Pair) -> None:

@@ -19,6 +19,16 @@ def test_temperature_zero_is_greedy() -> None:
     assert pick(torch.empty(0, 5), []) == []
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-39, 1e-46, 1e-300])
+def test_a_temperature_that_float32_cannot_divide_by_is_greedy(temperature: float) -> None:
+    assert pick(LOGITS[None], [request(Sampling(temperature))]) == [1]
+
+
+def test_bounds_larger_than_the_vocabulary_are_none() -> None:
+    wide, free = Sampling(1.0, top_k=10**30, seed=4), Sampling(1.0, seed=4)
+    assert [draw(LOGITS, wide, n) for n in range(50)] == [draw(LOGITS, free, n) for n in range(50)]
+
+
 @pytest.mark.parametrize("bound", [Sampling(1.0, top_k=1), Sampling(1.0, top_p=1e-6), Sampling(1e-4)])
 def test_tight_bounds_leave_only_the_best(bound: Sampling) -> None:
     assert {draw(LOGITS, bound, position) for position in range(200)} == {1}

@@ -3,7 +3,10 @@
 import asyncio
 import io
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,12 @@ import aiohttp
 import openai
 import pytest
 
-from tokenpool_engine import admin
+from tokenpool_engine import admin, admission, server
+from tokenpool_engine.assembly import build
 from tokenpool_engine.process import drain, listen
 from tokenpool_engine.server import Api
 from tokenpool_engine.settings import Serve
-from tokenpool_engine.shard import Shard, build
+from tokenpool_engine.shard import Shard
 
 
 class Running:
@@ -207,3 +211,127 @@ async def test_what_outlives_the_drain_ends_in_an_error_event(running: Running) 
     await drain(0.01, running.shard, running.parts, running.api)
     last = json.loads((await stream)[-1])
     assert last["error"]["message"] == "the shard's drain time is over"
+
+
+async def test_a_shard_that_still_loads_is_healthy_but_takes_nothing() -> None:
+    shard = Shard("tiny", stage="loading weights")
+    runners = [await listen(app, "127.0.0.1", 0) for app in (Api(shard).application(), admin.application(shard))]
+    urls = [f"http://127.0.0.1:{port_of(runner)}" for runner in runners]
+    async with aiohttp.ClientSession() as http:
+        for path, status, text in (("/healthz", 200, "ok\n"), ("/readyz", 503, "loading weights\n")):
+            async with http.get(urls[1] + path) as answer:
+                assert (answer.status, await answer.text()) == (status, text)
+        async with http.get(urls[1] + "/load") as answer:
+            load = await answer.json()
+        async with http.get(urls[1] + "/metrics") as answer:
+            assert answer.status == 200
+        body = {"model": "tiny", "prompt": "x"}
+        async with http.post(f"{urls[0]}/v1/completions", json=body) as answer:
+            refusal = answer
+            assert (await answer.json())["error"]["message"] == "this shard takes no requests: loading weights"
+    assert (load["ready"], load["kvTokensCapacity"]) == (False, 0)
+    assert (refusal.status, refusal.headers["Retry-After"], refusal.headers["Connection"]) == (503, "1", "close")
+    for runner in runners:
+        await runner.cleanup()
+
+
+async def test_a_drain_that_begins_while_a_prompt_is_read_refuses_it(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def admit_slowly(*arguments: Any) -> Any:
+        running.shard.draining = True
+        return admission.admit(*arguments)
+
+    monkeypatch.setattr(server, "admit", admit_slowly)
+    status, body = await running.post("/v1/completions", prompt="x", max_tokens=4)
+    assert (status, body["error"]["code"]) == (503, "shard_not_ready")
+    assert not running.api.open_streams
+
+
+async def test_what_is_not_streamed_and_outlives_the_drain_is_an_error_too(running: Running) -> None:
+    body: dict[str, Any] = {"prompt": "abc", "max_tokens": 490, "ignore_eos": True}
+    answer = asyncio.create_task(running.post("/v1/completions", **body))
+    while not running.api.open_streams:
+        await asyncio.sleep(0.005)
+    await drain(0.01, running.shard, running.parts, running.api)
+    status, error = await answer
+    assert (status, error["error"]["code"]) == (500, "generation_failed")
+    assert error["error"]["message"] == "the shard's drain time is over"
+
+
+async def test_a_step_that_fails_in_a_stream_ends_it_with_an_error_event(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: Any) -> None:
+        raise RuntimeError("device fault")
+
+    monkeypatch.setattr(running.parts.engine._runner, "run", fail)
+    events = await running.stream(max_tokens=5)
+    assert json.loads(events[-1])["error"]["message"] == "the shard could not compute this request: RuntimeError"
+    assert "[DONE]" not in events
+    monkeypatch.undo()
+    assert (await running.stream(max_tokens=5))[-1] == "[DONE]"
+
+
+async def test_a_usage_chunk_comes_last_and_only_when_asked_for(running: Running) -> None:
+    events = await running.stream(max_tokens=5, stream_options={"include_usage": True})
+    last = json.loads(events[-2])
+    assert (last["choices"], last["usage"]["prompt_tokens"], last["usage"]["completion_tokens"]) == ([], 3, 5)
+    assert all(json.loads(event)["usage"] is None for event in events[:-2])
+    assert all("usage" not in json.loads(event) for event in (await running.stream(max_tokens=5))[:-1])
+
+
+async def test_a_given_seed_gives_the_same_answer_again_also_beside_others(running: Running) -> None:
+    body: dict[str, Any] = {"prompt": "seed", "max_tokens": 30, "seed": 7, "temperature": 1, "ignore_eos": True}
+    [(_, alone)] = [await running.post("/v1/completions", **body)]
+    same, other, _ = await asyncio.gather(
+        running.post("/v1/completions", **body),
+        running.post("/v1/completions", **{**body, "seed": 8}),
+        running.stream(max_tokens=60),
+    )
+    assert same[1]["choices"] == alone["choices"]
+    assert other[1]["choices"] != alone["choices"]
+
+
+async def test_the_request_id_comes_back(running: Running) -> None:
+    async with running.http.get(f"{running.url}/v1/models", headers={"x-request-id": "abc"}) as answer:
+        assert answer.headers["x-request-id"] == "abc"
+    async with running.http.get(f"{running.url}/nowhere") as answer:
+        assert answer.headers["x-request-id"]
+
+
+class BrokenTokenizer:
+    """Encodes like the one it wraps; cannot decode more than some tokens."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __call__(self, text: str, **options: Any) -> Any:
+        return self._inner(text, **options)
+
+    def decode(self, ids: list[int], **options: Any) -> str:
+        if len(ids) > 1 or 10 in ids:
+            raise IndexError("no such piece")
+        return str(self._inner.decode(ids, **options))
+
+
+async def test_a_bug_in_the_middle_of_an_answer_ends_it_explicitly(running: Running) -> None:
+    running.shard.parts = replace(running.parts, tokenizer=BrokenTokenizer(running.parts.tokenizer))
+    last = json.loads((await running.stream(max_tokens=30))[-1])
+    assert last["error"]["message"] == "the answer's tokens could not be made text: IndexError"
+    status, body = await running.post("/v1/completions", prompt="abc", max_tokens=30, ignore_eos=True)
+    assert (status, body["error"]["code"]) == (500, "generation_failed")
+    _, metrics = await running.admin("/metrics")
+    assert 'tokenpool_shard_requests_total{finish="error"} 2.0' in metrics
+
+
+async def test_a_bug_before_the_answer_has_openais_form(running: Running) -> None:
+    running.shard.parts = replace(running.parts, tokenizer=None)
+    status, body = await running.post("/v1/completions", prompt="abc")
+    assert (status, body["error"]["type"], body["error"]["code"]) == (500, "server_error", "internal_error")
+
+
+def test_the_admin_port_needs_no_torch() -> None:
+    # Importing torch takes seconds, on a cold node many; probes are answered before.
+    script = "import sys, tokenpool_engine.process; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -1,8 +1,12 @@
 """Text in pieces: whole characters only, stop strings wherever they fall."""
 
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenpool_engine.text import Detokenizer
 
@@ -57,3 +61,40 @@ def test_what_may_begin_a_stop_string_is_held_back() -> None:
     assert subject.push(list(b"abcST")) == "ab"
     assert subject.push(list(b"art")) == "cST"
     assert subject.finish() == "art"
+
+
+@pytest.mark.parametrize("text", ["a b  c", " leading", "日本語 🦊", "x\n\ny"])
+def test_pieces_of_a_real_tokenizer_add_up_to_what_it_says_itself(tokenizer: Any, text: str) -> None:
+    ids: list[int] = tokenizer(text)["input_ids"]
+    subject = Detokenizer(tokenizer)
+    given = "".join(subject.push([token]) for token in ids) + subject.finish()
+    assert given == tokenizer.decode(ids) == text
+
+
+def test_special_tokens_are_not_text(tokenizer: Any) -> None:
+    eos = tokenizer.eos_token_id
+    subject = Detokenizer(tokenizer)
+    ids = [*tokenizer("a")["input_ids"], eos, *tokenizer("b")["input_ids"], eos]
+    assert "".join(subject.push([token]) for token in ids) + subject.finish() == "ab"
+
+
+@given(
+    st.text(alphabet="ab🦊", max_size=30),
+    st.lists(st.text(alphabet="ab🦊", min_size=1, max_size=4), max_size=3),
+    st.lists(st.integers(1, 5), min_size=1),
+)
+def test_any_cut_into_tokens_gives_the_text_up_to_the_first_stop(text: str, stops: list[str], sizes: list[int]) -> None:
+    subject, raw, given, at = Detokenizer(BytesTokenizer(), stops), list(text.encode()), "", 0
+    for size in itertools.cycle(sizes):
+        if at >= len(raw):
+            break
+        given += subject.push(raw[at : at + size])
+        at += size
+        certain = raw[:at]
+        assert bytes(certain).decode(errors="ignore").startswith(given)
+    given += subject.finish()
+    assert subject.stopped == any(stop in text for stop in stops)
+    # Which stop comes first may depend on the cut where two overlap, but none is ever given out.
+    assert text.startswith(given)
+    assert given == text or subject.stopped
+    assert not any(stop in given for stop in stops)

@@ -1,0 +1,75 @@
+"""Puts a shard together: weights, KV cache, scheduler, engine. Importing it loads torch, which takes seconds."""
+
+import os
+
+import torch
+
+from tokenpool_engine import loader, memory
+from tokenpool_engine.cache import Ledger
+from tokenpool_engine.engine import Engine, monotonic
+from tokenpool_engine.failure import Reason, StartError
+from tokenpool_engine.metrics import Metrics
+from tokenpool_engine.runner import Runner, cache_shape
+from tokenpool_engine.scheduler import Scheduler
+from tokenpool_engine.selfcheck import prove
+from tokenpool_engine.settings import Serve
+from tokenpool_engine.shard import Limits, Parts, Shard
+
+PAGE_TOKENS = 32
+LARGEST_CACHE_TOKENS = 1 << 24
+
+
+def build(settings: Serve, shard: Shard) -> Parts:
+    """Load the model and put the engine together; blocks, so call it in a thread. Raises StartError."""
+    torch.set_num_threads(settings.threads or usable_cpus())
+    shard.stage = "loading weights"
+    try:
+        loaded = loader.load(settings.model, settings.dtype)
+        shard.stage = "making the KV cache"
+        ledger = Ledger(_pages(settings, loaded), PAGE_TOKENS)
+        runner = Runner(loaded, ledger.capacity_tokens, PAGE_TOKENS)
+        prove(runner, loaded.model.config, ledger.pages)
+    except (MemoryError, RuntimeError) as error:
+        if not is_memory_shortage(error):
+            raise
+        raise StartError(
+            Reason.OUT_OF_MEMORY,
+            f"{settings.model} does not fit: {str(error) or type(error).__name__}; lower shards.kvCacheTokens",
+        ) from error
+    budget = settings.token_budget or (1024 if loaded.device.type == "cuda" else 512)
+    metrics = Metrics(ledger, budget, monotonic)
+    scheduler = Scheduler(ledger, budget, settings.max_sequences)
+    length = min(settings.max_model_length or loaded.max_length, loaded.max_length, ledger.capacity_tokens)
+    return Parts(
+        engine=Engine(scheduler, runner, metrics, monotonic),
+        metrics=metrics,
+        tokenizer=loaded.tokenizer,
+        stop_ids=loaded.stop_ids,
+        limits=Limits(length, settings.queue_tokens),
+        vocabulary=loaded.model.config.vocab_size,
+    )
+
+
+def is_memory_shortage(error: Exception) -> bool:
+    """Whether memory was short. torch has a type for the device's, but says it of main memory in words only."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate" in str(error)
+
+
+def _pages(settings: Serve, loaded: loader.Loaded) -> int:
+    """Pages of the KV cache: as told, or what fits into free memory."""
+    shape = cache_shape(loaded)
+    wanted = settings.kv_cache_tokens
+    if wanted is None:
+        # No more than all sequences at full length could use.
+        most = settings.max_sequences * min(settings.max_model_length or loaded.max_length, loaded.max_length)
+        wanted = min(memory.cache_tokens(loaded.device, shape.bytes_per_token), most, LARGEST_CACHE_TOKENS)
+    if wanted < PAGE_TOKENS:
+        raise StartError(Reason.OUT_OF_MEMORY, "no memory is left for the KV cache; give the shard more")
+    return wanted // PAGE_TOKENS
+
+
+def usable_cpus() -> int:
+    """CPUs of the container's quota, at least one."""
+    allowed = len(os.sched_getaffinity(0))
+    quota = memory.cpu_quota()
+    return max(min(allowed, int(quota)) if quota else allowed, 1)
