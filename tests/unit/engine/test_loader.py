@@ -97,6 +97,15 @@ def test_a_cache_that_no_memory_holds(tiny_model: Path, monkeypatch: pytest.Monk
         build(tiny_model)
 
 
+def test_another_failure_of_torch_is_not_called_a_shortage(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def zeros(*_arguments: Any, **_keywords: Any) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch, "zeros", zeros)
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        build(tiny_model)
+
+
 def test_a_cache_below_one_page(tiny_model: Path) -> None:
     with pytest.raises(StartError, match="OutOfMemory: no memory is left for the KV cache"):
         build(tiny_model, kv_cache_tokens=31)
