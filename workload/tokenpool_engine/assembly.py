@@ -4,14 +4,14 @@ import os
 
 import torch
 
-from tokenpool_engine import loader, memory
 from tokenpool_engine.cache import Ledger
+from tokenpool_engine.compute import loader, memory
+from tokenpool_engine.compute.runner import Runner, cache_shape
+from tokenpool_engine.compute.selfcheck import prove
 from tokenpool_engine.engine import Engine, monotonic
 from tokenpool_engine.failure import Reason, StartError
 from tokenpool_engine.metrics import Metrics
-from tokenpool_engine.runner import Runner, cache_shape
 from tokenpool_engine.scheduler import Scheduler
-from tokenpool_engine.selfcheck import prove
 from tokenpool_engine.settings import Serve
 from tokenpool_engine.shard import Limits, Parts, Shard
 

@@ -7,7 +7,7 @@ import signal
 from aiohttp import web
 
 from tokenpool_engine import admin
-from tokenpool_engine.server import Api
+from tokenpool_engine.api.server import Api
 from tokenpool_engine.settings import Serve
 from tokenpool_engine.shard import Parts, Shard
 

@@ -9,10 +9,10 @@ import pytest
 from huggingface_hub import errors as hub_errors
 
 from tokenpool_engine import download as downloads
-from tokenpool_engine.admission import fit
+from tokenpool_engine.api.admission import fit
+from tokenpool_engine.api.openai import ApiError, ChatRequest, CompletionRequest, parse
+from tokenpool_engine.compute.loader import read_config
 from tokenpool_engine.failure import StartError, give_up
-from tokenpool_engine.loader import read_config
-from tokenpool_engine.openai import ApiError, ChatRequest, CompletionRequest, parse
 from tokenpool_engine.settings import Download
 from tokenpool_engine.settings import parse as parse_settings
 

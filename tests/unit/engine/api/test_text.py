@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenpool_engine.text import Detokenizer
+from tokenpool_engine.api.text import Detokenizer
 
 
 class BytesTokenizer:

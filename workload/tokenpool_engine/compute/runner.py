@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokenpool_engine.attention import PagedStep, Span
-from tokenpool_engine.loader import Loaded
-from tokenpool_engine.sampling import pick
+from tokenpool_engine.compute.attention import PagedStep, Span
+from tokenpool_engine.compute.loader import Loaded
+from tokenpool_engine.compute.sampling import pick
 from tokenpool_engine.scheduler import Slice, Step
 
 

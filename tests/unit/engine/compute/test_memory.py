@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tokenpool_engine import memory
+from tokenpool_engine.compute import memory
 
 GIB = 1 << 30
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokenpool_engine.openai import ApiError, Body, ChatRequest, CompletionRequest, parse
+from tokenpool_engine.api.openai import ApiError, Body, ChatRequest, CompletionRequest, parse
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 TEXT: dict[str, Any] = {"prompt": "x"}

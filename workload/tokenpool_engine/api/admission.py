@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from tokenpool_engine.openai import ApiError, ChatRequest, CompletionRequest
+from tokenpool_engine.api.openai import ApiError, ChatRequest, CompletionRequest
 from tokenpool_engine.request import Request, Sampling
 from tokenpool_engine.shard import Parts
 

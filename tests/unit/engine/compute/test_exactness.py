@@ -23,11 +23,11 @@ from transformers import (
     Qwen3Config,
 )
 
-from tokenpool_engine import attention
 from tokenpool_engine.cache import Ledger
-from tokenpool_engine.loader import Loaded, load
+from tokenpool_engine.compute import attention
+from tokenpool_engine.compute.loader import Loaded, load
+from tokenpool_engine.compute.runner import Runner
 from tokenpool_engine.request import Request, Sampling
-from tokenpool_engine.runner import Runner
 from tokenpool_engine.scheduler import Scheduler
 
 COMMON: dict[str, Any] = {
@@ -163,8 +163,8 @@ def test_an_ordinary_forward_of_the_same_model_is_refused_not_wrong(pair: Pair) 
 
 
 def test_what_the_paged_cache_does_not_know_is_refused(tiny_model: Path) -> None:
+    from tokenpool_engine.compute.loader import refuse_unsupported
     from tokenpool_engine.failure import StartError
-    from tokenpool_engine.loader import refuse_unsupported
 
     with pytest.raises(StartError, match=r"ModelUnsupported: .*softcap"):
         refuse_unsupported(Gemma2Config(**{**COMMON, "attn_logit_softcapping": 50.0}))

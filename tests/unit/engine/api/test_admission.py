@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tokenpool_engine.admission import admit, check_queue
-from tokenpool_engine.openai import ApiError, ChatRequest, CompletionRequest, parse
+from tokenpool_engine.api.admission import admit, check_queue
+from tokenpool_engine.api.openai import ApiError, ChatRequest, CompletionRequest, parse
 from tokenpool_engine.request import Sampling
 from tokenpool_engine.shard import Limits
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from tokenpool_engine.compute.sampling import draw, pick, uniform
 from tokenpool_engine.request import Request, Sampling
-from tokenpool_engine.sampling import draw, pick, uniform
 
 LOGITS = torch.tensor([0.1, 2.0, -1.0, 1.9, 0.5])
 

@@ -14,10 +14,11 @@ import aiohttp
 import openai
 import pytest
 
-from tokenpool_engine import admin, admission, server
+from tokenpool_engine import admin
+from tokenpool_engine.api import admission, server
+from tokenpool_engine.api.server import Api
 from tokenpool_engine.assembly import build
 from tokenpool_engine.process import drain, listen
-from tokenpool_engine.server import Api
 from tokenpool_engine.settings import Serve
 from tokenpool_engine.shard import Shard
 

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from tokenpool_engine import attention
+from tokenpool_engine.compute import attention
 from tokenpool_engine.failure import Reason, StartError
 
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")

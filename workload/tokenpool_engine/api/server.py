@@ -12,13 +12,13 @@ from typing import Any
 from aiohttp import web
 
 from tokenpool_api import names
-from tokenpool_engine.admission import Admitted, admit, check_queue
+from tokenpool_engine.api.admission import Admitted, admit, check_queue
+from tokenpool_engine.api.openai import ApiError, ChatRequest, CompletionRequest, parse
+from tokenpool_engine.api.replies import Reply
+from tokenpool_engine.api.text import Detokenizer
 from tokenpool_engine.engine import Stream, Update
-from tokenpool_engine.openai import ApiError, ChatRequest, CompletionRequest, parse
-from tokenpool_engine.replies import Reply
 from tokenpool_engine.request import Finish
 from tokenpool_engine.shard import Parts, Shard
-from tokenpool_engine.text import Detokenizer
 
 log = logging.getLogger(__name__)
 

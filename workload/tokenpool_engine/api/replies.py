@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tokenpool_engine.openai import usage
+from tokenpool_engine.api.openai import usage
 
 
 @dataclass(frozen=True)

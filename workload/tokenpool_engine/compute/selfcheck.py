@@ -8,9 +8,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from tokenpool_engine.compute.runner import Runner
 from tokenpool_engine.failure import Reason, StartError
 from tokenpool_engine.request import Request
-from tokenpool_engine.runner import Runner
 from tokenpool_engine.scheduler import Slice, Step
 
 # Rounding moves logits by some hundredths of their size; positions that are ignored, by three tenths and more.

@@ -20,7 +20,8 @@ from transformers import (
     Phi3Config,
 )
 
-from tokenpool_engine import assembly, loader, shard
+from tokenpool_engine import assembly, shard
+from tokenpool_engine.compute import loader
 from tokenpool_engine.failure import StartError
 from tokenpool_engine.settings import Serve
 

@@ -15,11 +15,11 @@ from transformers import (
     PretrainedConfig,
 )
 
-from tokenpool_engine import attention
+from tokenpool_engine.compute import attention
+from tokenpool_engine.compute.loader import Loaded
+from tokenpool_engine.compute.runner import Runner
+from tokenpool_engine.compute.selfcheck import prove
 from tokenpool_engine.failure import StartError
-from tokenpool_engine.loader import Loaded
-from tokenpool_engine.runner import Runner
-from tokenpool_engine.selfcheck import prove
 
 SIZES: dict[str, Any] = {
     "vocab_size": 128,
