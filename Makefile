@@ -37,8 +37,17 @@ $(VENV)/.done: requirements/dev.txt pyproject.toml | $(UV)
 	@VIRTUAL_ENV=$(VENV) $(UV) pip install -q --no-deps -e .
 	@touch $@
 
-.PHONY: env
-env: $(VENV)/.done ## Make the Python environment in .venv
+# The engine's CPU kernel. Without a compiler, or on another kind of CPU, tests of it say that they are skipped.
+KERNEL := workload/tokenpool_engine/compute/cpu_kernel
+$(KERNEL).so: $(KERNEL).c workload/tokenpool_engine/compute/build_kernel.sh
+	@echo "· CPU kernel"
+	@sh workload/tokenpool_engine/compute/build_kernel.sh $@.new && mv $@.new $@ || echo "  not built; the engine computes with torch"
+
+.PHONY: env kernel
+env: $(VENV)/.done kernel ## Make the Python environment in .venv, and the engine's CPU kernel
+ifeq ($(shell uname -m),x86_64)
+kernel: $(KERNEL).so
+endif
 
 .PHONY: locks
 locks: $(UV) ## Resolve the hashed locks in requirements/ anew

@@ -6,8 +6,9 @@ import torch
 
 from tokenpool_engine.cache import Ledger
 from tokenpool_engine.compute import loader, memory
-from tokenpool_engine.compute.runner import Runner, cache_shape
-from tokenpool_engine.compute.selfcheck import prove
+from tokenpool_engine.compute.choose import PAGE_TOKENS, Room, choose
+from tokenpool_engine.compute.runner import Runner
+from tokenpool_engine.compute.shape import cache_shape
 from tokenpool_engine.engine import Engine, monotonic
 from tokenpool_engine.failure import Reason, StartError
 from tokenpool_engine.metrics import Metrics
@@ -15,20 +16,21 @@ from tokenpool_engine.scheduler import Scheduler
 from tokenpool_engine.settings import Serve
 from tokenpool_engine.shard import Limits, Parts, Shard
 
-PAGE_TOKENS = 32
 LARGEST_CACHE_TOKENS = 1 << 24
 
 
 def build(settings: Serve, shard: Shard) -> Parts:
     """Load the model and put the engine together; blocks, so call it in a thread. Raises StartError."""
-    torch.set_num_threads(settings.threads or usable_cpus())
+    threads = settings.threads or usable_cpus()
+    torch.set_num_threads(threads)
     shard.stage = "loading weights"
     try:
         loaded = loader.load(settings.model, settings.dtype)
         shard.stage = "making the KV cache"
         ledger = Ledger(_pages(settings, loaded), PAGE_TOKENS)
-        runner = Runner(loaded, ledger.capacity_tokens, PAGE_TOKENS)
-        prove(runner, loaded.model.config, ledger.pages)
+        budget = settings.token_budget or (1024 if loaded.device.type == "cuda" else 512)
+        length = min(settings.max_model_length or loaded.max_length, loaded.max_length, ledger.capacity_tokens)
+        model = choose(loaded, Room(ledger.pages, length, threads, budget), int8=settings.quantization == "int8")
     except (MemoryError, RuntimeError) as error:
         if not is_memory_shortage(error):
             raise
@@ -36,12 +38,10 @@ def build(settings: Serve, shard: Shard) -> Parts:
             Reason.OUT_OF_MEMORY,
             f"{settings.model} does not fit: {str(error) or type(error).__name__}; lower shards.kvCacheTokens",
         ) from error
-    budget = settings.token_budget or (1024 if loaded.device.type == "cuda" else 512)
     metrics = Metrics(ledger, budget, monotonic)
     scheduler = Scheduler(ledger, budget, settings.max_sequences)
-    length = min(settings.max_model_length or loaded.max_length, loaded.max_length, ledger.capacity_tokens)
     return Parts(
-        engine=Engine(scheduler, runner, metrics, monotonic),
+        engine=Engine(scheduler, Runner(model), metrics, monotonic),
         metrics=metrics,
         tokenizer=loaded.tokenizer,
         stop_ids=loaded.stop_ids,
@@ -57,12 +57,13 @@ def is_memory_shortage(error: Exception) -> bool:
 
 def _pages(settings: Serve, loaded: loader.Loaded) -> int:
     """Pages of the KV cache: as told, or what fits into free memory."""
-    shape = cache_shape(loaded)
+    item = loaded.model.dtype.itemsize
+    bytes_per_token = cache_shape(loaded.model.config).bytes_per_token(item)
     wanted = settings.kv_cache_tokens
     if wanted is None:
         # No more than all sequences at full length could use.
         most = settings.max_sequences * min(settings.max_model_length or loaded.max_length, loaded.max_length)
-        wanted = min(memory.cache_tokens(loaded.device, shape.bytes_per_token), most, LARGEST_CACHE_TOKENS)
+        wanted = min(memory.cache_tokens(loaded.device, bytes_per_token), most, LARGEST_CACHE_TOKENS)
     if wanted < PAGE_TOKENS:
         raise StartError(Reason.OUT_OF_MEMORY, "no memory is left for the KV cache; give the shard more")
     return wanted // PAGE_TOKENS

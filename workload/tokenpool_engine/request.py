@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+# Below this, dividing by the temperature leaves the range of float32; there is only the best token anyway.
+COLDEST = 1e-5
+
 
 class Finish(StrEnum):
     """Why a request ended, in OpenAI's words where it has one."""
@@ -21,6 +24,11 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """The best token, and nothing else is asked for."""
+        return self.temperature < COLDEST
 
 
 @dataclass(eq=False)

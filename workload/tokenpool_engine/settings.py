@@ -19,6 +19,7 @@ class Serve:
     max_model_length: int | None
     kv_cache_tokens: int | None
     dtype: str
+    quantization: str | None
     threads: int | None
     drain_seconds: int
     queue_tokens: int
@@ -62,6 +63,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--max-model-length", type=_positive, help="tokens of prompt and answer together at most")
     add("--kv-cache-tokens", type=_positive, help="tokens in the KV cache (sized from free memory)")
     add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto", help="number format")
+    add("--quantization", choices=["int8"], help="int8 weights, scales per token and per column (faster, less exact)")
     add("--threads", type=_positive, help="CPU threads of a step (the container's quota)")
     add("--drain-seconds", type=int, default=120, help="time for running requests after SIGTERM")
     add("--queue-tokens", type=_positive, default=1 << 20, help="outstanding tokens after which requests get 429")

@@ -9,10 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tokenpool_engine.request import Request, Sampling
-
-# Below this, dividing by the temperature leaves the range of float32; there is only the best token anyway.
-COLDEST = 1e-5
+from tokenpool_engine.request import COLDEST, Request, Sampling
 
 
 def pick(logits: Tensor, requests: Sequence[Request]) -> list[int]:

@@ -53,7 +53,7 @@ def port_of(runner: Any) -> int:
 
 @pytest.fixture
 async def running(tiny_model: Path) -> AsyncIterator[Running]:
-    settings = Serve(tiny_model, "tiny", 32, 8, None, 2048, "float32", 1, 5, 4096, "127.0.0.1", 0, 0)
+    settings = Serve(tiny_model, "tiny", 32, 8, None, 2048, "float32", None, 1, 5, 4096, "127.0.0.1", 0, 0)
     shard = Shard("tiny")
     shard.parts = build(settings, shard)
     shard.parts.engine.start(asyncio.get_running_loop())

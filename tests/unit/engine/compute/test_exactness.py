@@ -27,6 +27,7 @@ from tokenpool_engine.cache import Ledger
 from tokenpool_engine.compute import attention
 from tokenpool_engine.compute.loader import Loaded, load
 from tokenpool_engine.compute.runner import Runner
+from tokenpool_engine.compute.stock import Stock
 from tokenpool_engine.request import Request, Sampling
 from tokenpool_engine.scheduler import Scheduler
 
@@ -86,7 +87,7 @@ def generate(model: Any, prompt: tuple[int, ...], tokens: int) -> list[int]:
 def run(loaded: Loaded, requests: list[Request], budget: int, sequences: int = 8) -> int:
     """Run to the end; the number of steps."""
     ledger = Ledger(64, 8)
-    scheduler, runner = Scheduler(ledger, budget, sequences), Runner(loaded, ledger.capacity_tokens, 8)
+    scheduler, runner = Scheduler(ledger, budget, sequences), Runner(Stock(loaded.model, ledger.pages, 8))
     for request in requests:
         scheduler.submit(request)
     steps = 0

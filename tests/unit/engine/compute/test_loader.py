@@ -30,7 +30,7 @@ CUDA = torch.device("cuda")
 
 
 def build(folder: Path, kv_cache_tokens: int | None = 512) -> shard.Parts:
-    settings = Serve(folder, "m", 32, 8, None, kv_cache_tokens, "float32", 1, 5, 4096, "127.0.0.1", 0, 0)
+    settings = Serve(folder, "m", 32, 8, None, kv_cache_tokens, "float32", None, 1, 5, 4096, "127.0.0.1", 0, 0)
     return assembly.build(settings, shard.Shard("m"))
 
 

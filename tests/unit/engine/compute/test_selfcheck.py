@@ -16,9 +16,8 @@ from transformers import (
 )
 
 from tokenpool_engine.compute import attention
-from tokenpool_engine.compute.loader import Loaded
-from tokenpool_engine.compute.runner import Runner
-from tokenpool_engine.compute.selfcheck import prove
+from tokenpool_engine.compute.selfcheck import PAGES, prove
+from tokenpool_engine.compute.stock import Stock
 from tokenpool_engine.failure import StartError
 
 SIZES: dict[str, Any] = {
@@ -32,19 +31,18 @@ SIZES: dict[str, Any] = {
 }
 
 
-def check(config: PretrainedConfig, pages: int = 3) -> None:
+def check(config: PretrainedConfig) -> None:
     attention.register()
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME).float().eval()
-    prove(Runner(Loaded(model, None, frozenset(), 256, torch.device("cpu")), pages * 32, 32), model.config, pages)
+    prove(Stock(model, PAGES, 32), model.config)
 
 
-@pytest.mark.parametrize("pages", [1, 3])
 @pytest.mark.parametrize(
     "config", [LlamaConfig(**SIZES), MistralConfig(**SIZES, sliding_window=12)], ids=["llama", "mistral"]
 )
-def test_what_is_computed_rightly_passes(config: PretrainedConfig, pages: int) -> None:
-    check(config, pages)
+def test_what_is_computed_rightly_passes(config: PretrainedConfig) -> None:
+    check(config)
 
 
 @pytest.mark.parametrize(

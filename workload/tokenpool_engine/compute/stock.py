@@ -1,0 +1,48 @@
+"""Computes a step with the model's own Hugging Face forward and paged attention: any decoder, nothing reimplemented."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenpool_engine.compute.paged import Cache, plan
+from tokenpool_engine.compute.rows import Rows
+from tokenpool_engine.compute.shape import cache_shape
+
+
+class Stock:
+    """The model as it came, over a cache of so many pages."""
+
+    def __init__(self, model: Any, pages: int, page_tokens: int) -> None:
+        self._model, self._device = model, model.device
+        self.page_tokens = page_tokens
+        shape = cache_shape(model.config)
+        self._cache = Cache(shape, pages, page_tokens, model.dtype, self._device)
+        self._layers = shape.layers
+        self.windows: Mapping[int, int | None] = {}
+        """Of the latest step: the sliding window that each layer told attention."""
+
+    @torch.inference_mode()
+    def logits(self, rows: Rows) -> Tensor:
+        """float32 [samples, vocabulary]."""
+        step = plan(rows, self._cache)
+        places = torch.cat([torch.arange(span.start, span.start + span.size) for span in rows.spans])
+        found: Tensor = self._model(
+            input_ids=torch.tensor([rows.ids], device=self._device),
+            position_ids=places[None].to(self._device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(rows.sample_rows, device=self._device, dtype=torch.long),
+            paged_step=step,
+        ).logits[0]
+        if len(step.reached) != self._layers:
+            raise ValueError(f"{len(step.reached)} of {self._layers} layers use the paged cache")
+        self.windows = step.reached
+        return found.float()
+
+    def clear(self, pages: list[int]) -> None:
+        """Zero these pages."""
+        self._cache.clear(pages)
+
+    def close(self) -> None:
+        """Nothing to end."""
