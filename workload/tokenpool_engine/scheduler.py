@@ -40,7 +40,12 @@ class Step:
 
 
 class Scheduler:
-    """Requests in three places: waiting (first come, first served), running, gone."""
+    """Requests in three places: waiting (first come, first served), running (oldest first), gone.
+
+    A running request that finds no page free takes those of the youngest one, which goes back to the head of the
+    queue and computes again what was not kept. The oldest can never lose its pages and one request always fits, so
+    there is always progress.
+    """
 
     def __init__(self, ledger: Ledger, token_budget: int, max_sequences: int) -> None:
         self._ledger = ledger
@@ -49,6 +54,7 @@ class Scheduler:
         self._max_sequences = min(max_sequences, token_budget)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self.preemptions = 0
 
     @property
     def is_idle(self) -> bool:
@@ -77,18 +83,16 @@ class Scheduler:
     def plan(self) -> Step:
         """The next step; empty when idle."""
         self._admit()
-        # Requests whose prompt is done decode one token each. They come first, so prompts get what is left.
-        ordered = sorted(self.running, key=lambda request: request.known - request.computed > 1)
-        slices: list[Slice] = []
+        parts: list[tuple[Request, int]] = []
         left = self._budget
-        for request in ordered:
+        # Requests whose prompt is done decode one token each. They come first, so prompts get what is left.
+        for request in sorted(self.running, key=lambda request: request.known - request.computed > 1):
             size = min(request.known - request.computed, left)
-            if size:
-                stop = request.computed + size
-                pages = self._ledger.held(request.id)
-                slices.append(Slice(request, request.computed, stop, stop == request.known, pages))
+            if size and request in self.running and self._make_room(request, request.computed + size):
+                parts.append((request, size))
                 left -= size
-        return Step(tuple(slices))
+        # Making room for one may have sent back another that had its part already.
+        return Step(tuple(self._slice(request, size) for request, size in parts if request in self.running))
 
     def commit(self, step: Step, sampled: dict[str, int]) -> None:
         """Book a computed step: `sampled` maps request id to its next token, for slices that sample."""
@@ -97,6 +101,7 @@ class Scheduler:
             if request not in self.running:
                 continue
             request.computed = part.stop
+            self._publish(request)
             if part.samples:
                 request.append(sampled[request.id])
             if request.finish:
@@ -107,19 +112,52 @@ class Scheduler:
         failed = [part.request for part in step.slices if part.request in self.running]
         for request in failed:
             request.finish = Finish.ERROR
-            self._retire(request)
+            # Nobody may share what a failed step left in the pages.
+            self._retire(request, forget=True)
         return failed
+
+    def _slice(self, request: Request, size: int) -> Slice:
+        stop = request.computed + size
+        return Slice(request, request.computed, stop, stop == request.known, self._ledger.held(request.id))
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self._max_sequences:
             request = self.waiting[0]
+            # A page to grow for everybody who runs already, or the newcomer would soon be sent back.
+            spare = min(len(self.running), self._ledger.pages - self._ledger.pages_for(request.known))
             try:
-                self._ledger.reserve(request.id, request.limit)
+                tokens = request.tokens(0, request.known)
+                request.computed = self._ledger.reserve(request.id, tokens, request.known, spare)
             except CacheFull:
                 # No overtaking: a small request that slips past could starve a big one for ever.
                 return
             self.running.append(self.waiting.popleft())
 
-    def _retire(self, request: Request) -> None:
+    def _make_room(self, request: Request, tokens: int) -> bool:
+        """Pages for so many tokens, at the expense of younger requests. False: the request itself had to go."""
+        while True:
+            try:
+                self._ledger.grow(request.id, tokens)
+            except CacheFull:
+                youngest = self.running[-1]
+                self._preempt(youngest)
+                if youngest is request:
+                    return False
+            else:
+                return True
+
+    def _preempt(self, request: Request) -> None:
+        self._retire(request)
+        request.computed = 0
+        self.waiting.appendleft(request)
+        self.preemptions += 1
+
+    def _publish(self, request: Request) -> None:
+        """Offer the pages that this step filled to others."""
+        size, first = self._ledger.page_tokens, self._ledger.published(request.id)
+        if request.computed // size > first:
+            self._ledger.publish(request.id, request.tokens(first * size, request.computed), first)
+
+    def _retire(self, request: Request, *, forget: bool = False) -> None:
         self.running.remove(request)
-        self._ledger.free(request.id)
+        self._ledger.free(request.id, forget=forget)

@@ -37,7 +37,7 @@ def test_a_prompt_goes_in_chunks_and_decodes_come_first() -> None:
     step = subject.plan()
     assert shape(step) == [("long", 16, 30, True), ("short", 0, 2, True)]
     run(subject, step)
-    subject.submit(request("next", 20, 1))
+    subject.submit(Request("next", (9,) * 20, 1))
     step = subject.plan()
     assert shape(step) == [("long", 30, 31, True), ("short", 2, 3, True), ("next", 0, 14, False)]
 
@@ -66,8 +66,8 @@ def test_a_stop_token_ends_a_request_and_is_not_part_of_it() -> None:
 
 def test_nobody_overtakes_a_request_that_waits_for_room() -> None:
     subject = scheduler(pages=10)
-    subject.submit(request("first", 20, 4))
-    subject.submit(request("big", 30, 2))
+    subject.submit(request("first", 16, 4))
+    subject.submit(Request("big", tuple(range(60, 90)), 2))
     subject.submit(request("small", 1, 1))
     assert [part.request.id for part in subject.plan().slices] == ["first"]
     assert [waiting.id for waiting in subject.waiting] == ["big", "small"]
@@ -78,10 +78,49 @@ def test_what_can_never_fit_is_refused() -> None:
         scheduler(pages=2).submit(request("huge", 30, 30))
 
 
+def test_who_finds_no_page_takes_those_of_the_youngest_which_starts_again_where_pages_were_kept() -> None:
+    subject = scheduler(pages=6)
+    old, young = request("old", 8, 12), Request("young", tuple(range(50, 58)), 6)
+    subject.submit(old)
+    subject.submit(young)
+    run(subject, subject.plan())
+    assert shape(subject.plan()) == [("old", 8, 9, True), ("young", 8, 9, True)]
+    for _ in range(4):
+        run(subject, subject.plan())
+    # Six pages: three for the 12 tokens of each. The thirteenth token of the old one needs a fourth.
+    assert shape(subject.plan()) == [("old", 12, 13, True)]
+    assert (list(subject.waiting), subject.preemptions) == ([young], 1)
+    while old.finish is None:
+        run(subject, subject.plan())
+    assert shape(subject.plan()) == [("young", 4, 13, True)]
+    while young.finish is None:
+        run(subject, subject.plan())
+    assert (old.output, young.output) == ([7] * 12, [7] * 6)
+
+
+def test_a_common_beginning_is_computed_once() -> None:
+    subject = scheduler()
+    subject.submit(request("first", 11, 2))
+    run(subject, subject.plan())
+    subject.submit(request("second", 12, 1))
+    assert shape(subject.plan()) == [("first", 11, 12, True), ("second", 8, 12, True)]
+    assert subject._ledger.shared_tokens == 8
+
+
+def test_what_a_failed_step_computed_is_shared_with_nobody() -> None:
+    subject = scheduler()
+    one = request("one", 12, 3)
+    subject.submit(one)
+    run(subject, subject.plan())
+    subject.fail(subject.plan())
+    subject.submit(request("two", 12, 3))
+    assert shape(subject.plan()) == [("two", 0, 12, True)]
+
+
 def test_a_failed_step_ends_its_own_requests_only() -> None:
     subject = scheduler()
     subject.submit(request("one", 16, 4))
-    subject.submit(request("two", 16, 4))
+    subject.submit(Request("two", (9,) * 16, 4))
     step = subject.plan()
     assert [failed.id for failed in subject.fail(step)] == ["one"]
     assert [part.request.id for part in subject.plan().slices] == ["two"]
@@ -110,9 +149,12 @@ ACTIONS = st.one_of(
 def test_invariants_over_any_history(history: list[tuple[str, int, int]]) -> None:
     subject = scheduler(pages=16)
     everyone: list[Request] = []
+    cached: dict[int, tuple[int, ...]] = {}
     for number, (kind, first, second) in enumerate(history):
         if kind == "submit":
-            one = request(f"r{number}", first, second, stop_ids=frozenset({0}))
+            beginning = number % 3 * 100  # many begin as others do
+            prompt = tuple(range(beginning + 1, beginning + 1 + first))
+            one = Request(f"r{number}", prompt, second, stop_ids=frozenset({0}))
             everyone.append(one)
             subject.submit(one)
         elif kind == "cancel" and everyone:
@@ -120,6 +162,7 @@ def test_invariants_over_any_history(history: list[tuple[str, int, int]]) -> Non
         else:
             step = subject.plan()
             assert_step(subject, step)
+            compute(step, cached)
             if kind == "fail":
                 subject.fail(step)
             else:
@@ -131,10 +174,26 @@ def test_invariants_over_any_history(history: list[tuple[str, int, int]]) -> Non
         step = subject.plan()
         assert_step(subject, step)
         assert step.slices, "there is work, so every step does some"
+        compute(step, cached)
         run(subject, step)
     assert subject.is_idle
     assert subject._ledger.reserved_tokens == 0
     assert all(one.finish and len(one.output) <= one.max_tokens for one in everyone)
+
+
+def compute(step: Step, cached: dict[int, tuple[int, ...]]) -> None:
+    """Stands for the tensors: `cached` is what each page holds. What a slice looks at must be its own tokens."""
+    for part in step.slices:
+        tokens = part.request.tokens(0, part.stop)
+        for place in range(part.start, part.stop):
+            page = part.pages[place // PAGE]
+            before = cached.get(page, ())[: place % PAGE]
+            cached[page] = (*before, tokens[place])
+    for part in step.slices:
+        tokens = part.request.tokens(0, part.stop)
+        for start in range(0, part.stop, PAGE):
+            own = tuple(tokens[start : start + PAGE])
+            assert cached[part.pages[start // PAGE]][: len(own)] == own
 
 
 def assert_step(subject: Scheduler, step: Step) -> None:
@@ -146,4 +205,4 @@ def assert_step(subject: Scheduler, step: Step) -> None:
     for part in step.slices:
         assert part.start == part.request.computed < part.stop <= part.request.known
         assert part.samples == (part.stop == part.request.known)
-        assert len(part.pages) * PAGE >= part.request.limit
+        assert len(part.pages) * PAGE >= part.stop
