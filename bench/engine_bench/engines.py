@@ -11,10 +11,11 @@ from pathlib import Path
 
 from cluster.cache import cache_folder
 from cluster.processes import without_proxies
-from engine_bench.server import SERVED_NAME, Launch, free_port
+from engine_bench.server import Launch, free_port
 from engine_bench.weights import Model
 
 LENGTH, SEQUENCES, BUDGET = 512, 64, 1024
+SERVED_NAME = "m"
 # What the operator gives a shard's pod; a test compares.
 POD_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "passive"}
 # Left from the shell or the Makefile they would be another engine's settings; without bytecode every start is slower.
@@ -23,7 +24,9 @@ NOT_PASSED_ON = ("OMP_", "KMP_", "GOMP_", "MKL_", "PYTHONPATH", "PYTHONDONTWRITE
 
 @dataclass(frozen=True)
 class Engine:
-    """`launches` gives one server, or several that share the machine. `as_text`: it takes no token ids."""
+    """`launches` gives one server, or several that share the machine. `as_text`: it takes no token ids and no
+    `ignore_eos`, so it gets texts and the model's copy without an end token.
+    """
 
     name: str
     launches: Callable[[Model], list[Launch]]
@@ -42,7 +45,7 @@ def _ours(model: Model, flags: tuple[str, ...]) -> Launch:
     command += ["--max-model-length", str(LENGTH), "--max-sequences", str(SEQUENCES)]
     command += ["--kv-cache-tokens", str(LENGTH * SEQUENCES), "--drain-seconds", "1"]
     command += ["--port", str(port), "--admin-port", str(admin), *flags]
-    return Launch(command, environment(POD_ENVIRONMENT), port, admin, "/readyz", [5, 6, 7])
+    return Launch(command, environment(POD_ENVIRONMENT), SERVED_NAME, port, admin, "/readyz", [5, 6, 7])
 
 
 def vllm(place: Path) -> Engine:
@@ -66,11 +69,11 @@ def _vllm(place: Path, model: Model) -> Launch:
         "LD_PRELOAD": str(place / "lib/libiomp5.so"),
         "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
     }
-    return Launch(command, environment(settings), port, port, "/health", [5, 6, 7])
+    return Launch(command, environment(settings), SERVED_NAME, port, port, "/health", [5, 6, 7])
 
 
 def transformers_serve(place: Path) -> Engine:
-    """The server of transformers with its continuous batching, which takes text and heeds the end token."""
+    """The server of transformers with continuous batching; it takes text only, and its model is named as the folder."""
     return Engine("transformers serve", lambda model: [_transformers_serve(place, model)], as_text=True)
 
 
@@ -81,7 +84,7 @@ def _transformers_serve(place: Path, model: Model) -> Launch:
     command += ["--continuous-batching", "--attn-implementation", "sdpa", "--cb-max-batch-tokens", str(BUDGET)]
     command += ["--cb-block-size", str(page), "--cb-num-blocks", str(LENGTH * SEQUENCES // page)]
     settings = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
-    return Launch(command, environment(settings), port, port, "/health", "one two three")
+    return Launch(command, environment(settings), str(model.endless), port, port, "/health", "one two three")
 
 
 def environment(settings: dict[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from engine_bench.engines import Engine
 from engine_bench.job import Job, Outcome
 from engine_bench.observations import Observations, Seen
 from engine_bench.plan import Point, Visit
-from engine_bench.server import SERVED_NAME, NotServed, Running, ServerFailed, running
+from engine_bench.server import NotServed, Running, ServerFailed, running
 from engine_bench.weights import Model, read_through
 from scoreboard.results import FOLDER
 
@@ -37,7 +37,7 @@ def play(visit: Visit, engine: Engine, model: Model) -> Seen:
                 stack.enter_context(running(launch, logs / f"{visit.key.replace(' ', '-')}-{number}.log"))
                 for number, launch in enumerate(engine.launches(model))
             ]
-        ask(WARMING, servers, engine, model)
+        warm(servers, engine, model)
         outcomes, peaks = {}, {}
         for point in visit.points:
             outcomes[point.key], peak = measured(point, servers, engine, model)
@@ -46,6 +46,18 @@ def play(visit: Visit, engine: Engine, model: Model) -> Seen:
             print(line(model, engine, point, outcomes[point.key]), flush=True)
         memory = sum(session.memory_bytes(server.session) for server in servers)
         return Seen(max(server.ready_seconds for server in servers), memory, outcomes, peaks)
+
+
+def warm(servers: list[Running], engine: Engine, model: Model) -> None:
+    """A few requests that nobody counts.
+
+    Raises:
+        ServerFailed: they fail; then so would the others.
+    """
+    with step(f"{model.title} · {engine.name}: warm-up"):
+        errors = ask(WARMING, servers, engine, model).errors
+    if errors:
+        raise ServerFailed(f"{len(errors)} of {WARMING.requests} first requests failed: {errors[0]}")
 
 
 def measured(point: Point, servers: list[Running], engine: Engine, model: Model) -> tuple[Outcome, int]:
@@ -66,7 +78,7 @@ def ask(point: Point, servers: list[Running], engine: Engine, model: Model) -> O
     """
     job = Job(
         ports=tuple(server.port for server in servers),
-        model=str(model.endless) if engine.as_text else SERVED_NAME,
+        model=servers[0].model,
         words=str(model.words),
         stream=point.key,
         clients=point.clients,

@@ -32,7 +32,10 @@ def draw(stream: str, index: int, vocabulary: int) -> Request:
 
 
 def body(request: Request, words: Words, *, as_text: bool, model: str) -> bytes:
-    """The body of POST /v1/completions: greedy, streaming, to the last token."""
+    """The body of POST /v1/completions: greedy, streaming, to the last token.
+
+    Who takes only text also refuses `ignore_eos`, and has a model without an end token instead.
+    """
     chosen = [words[place] for place in request.words]
     prompt = "".join(text for text, _ in chosen) if as_text else [token for _, token in chosen]
     content = {
@@ -40,11 +43,10 @@ def body(request: Request, words: Words, *, as_text: bool, model: str) -> bytes:
         "prompt": prompt,
         "max_tokens": request.answer_tokens,
         "temperature": 0,
-        "ignore_eos": True,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    return json.dumps(content).encode()
+    return json.dumps(content if as_text else content | {"ignore_eos": True}).encode()
 
 
 def read_words(path: Path) -> Words:

@@ -14,7 +14,6 @@ from pathlib import Path
 from cluster.processes import die_with_parent
 from engine_bench import session
 
-SERVED_NAME = "m"
 START_SECONDS = 300.0
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.05
@@ -32,10 +31,11 @@ class NotServed(RuntimeError):
 
 @dataclass(frozen=True)
 class Launch:
-    """What to run, where it answers, and under which port and path it says that it is ready."""
+    """What to run, where and as which `model` it answers, and where it says that it is ready."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
+    model: str
     port: int
     ready_port: int
     ready_path: str
@@ -48,6 +48,7 @@ class Running:
 
     session: int
     port: int
+    model: str
     ready_seconds: float
 
 
@@ -73,14 +74,14 @@ def running(launch: Launch, log: Path) -> Iterator[Running]:
         )
     try:
         _wait(child, launch, log, began + START_SECONDS)
-        yield Running(child.pid, launch.port, time.monotonic() - began)
+        yield Running(child.pid, launch.port, launch.model, time.monotonic() - began)
     finally:
         session.end(child.pid, STOP_SECONDS)
         child.wait()
 
 
 def _wait(child: "subprocess.Popen[bytes]", launch: Launch, log: Path, deadline: float) -> None:
-    while not (_answers(launch.ready_port, "GET", launch.ready_path) and _gives_a_token(launch)):
+    while not (_is_ready(launch) and _gives_a_token(launch, log)):
         if child.poll() is not None:
             said = tail(log)
             raise (NotServed if UNKNOWN_FLAG.search(said) else ServerFailed)(f"ended with {child.returncode}:\n{said}")
@@ -89,18 +90,28 @@ def _wait(child: "subprocess.Popen[bytes]", launch: Launch, log: Path, deadline:
         time.sleep(POLL_SECONDS)
 
 
-def _gives_a_token(launch: Launch) -> bool:
-    body = {"model": SERVED_NAME, "prompt": launch.prompt, "max_tokens": 1, "temperature": 0}
-    return _answers(launch.port, "POST", "/v1/completions", json.dumps(body), seconds=60)
+def _is_ready(launch: Launch) -> bool:
+    return _answer(launch.ready_port, "GET", launch.ready_path)[0] == http.HTTPStatus.OK
 
 
-def _answers(port: int, method: str, path: str, body: str | None = None, *, seconds: float = 2) -> bool:
+def _gives_a_token(launch: Launch, log: Path) -> bool:
+    """A refusal would be repeated for ever, so it ends the wait."""
+    body = {"model": launch.model, "prompt": launch.prompt, "max_tokens": 1, "temperature": 0}
+    status, said = _answer(launch.port, "POST", "/v1/completions", json.dumps(body), seconds=60)
+    if 400 <= status < 500:
+        raise ServerFailed(f"refuses a request with {status}: {said}\n{tail(log)}")
+    return status == http.HTTPStatus.OK
+
+
+def _answer(port: int, method: str, path: str, body: str | None = None, *, seconds: float = 2) -> tuple[int, str]:
+    """Status, 0 where nobody answers, and the beginning of the body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
-        return connection.getresponse().status == http.HTTPStatus.OK
+        found = connection.getresponse()
+        return found.status, found.read(500).decode(errors="replace")
     except (OSError, http.client.HTTPException):
-        return False
+        return 0, ""
     finally:
         connection.close()
 
