@@ -11,7 +11,7 @@ from engine_bench.lineup import everyone
 from engine_bench.measure import play_round
 from engine_bench.observations import Observations
 from engine_bench.score import rows
-from scoreboard import results, table
+from scoreboard import busy, results, table
 from scoreboard.rows import Row, missed
 
 NAME = "engine"
@@ -40,9 +40,12 @@ def measure(options: argparse.Namespace) -> list[Row]:
     has_int8 = not options.quick and any(seen.seen.get("58m ours-int8", []))
     found = rows(seen, weights.quality_of_int8(models["smollm2"]) if has_int8 else None)
     mode = "quick" if options.quick else "full"
-    content = results.result(found, mode=mode, repeats=repeats, only=options.only, seen=seen.as_json())
+    content = results.result(
+        found, mode=mode, repeats=repeats, only=options.only, busy=seen.busiest(), seen=seen.as_json()
+    )
     path = results.write(NAME, content)
-    print(f"\n{table.terminal(content['rows'])}\n\n{verdict(found)}; {time.monotonic() - began:.0f} s; {path}")
+    print(f"\n{table.terminal(content['rows'])}\n\n{busy.warning(seen.busiest())}")
+    print(f"{verdict(found)}; {time.monotonic() - began:.0f} s; {path}")
     return found
 
 

@@ -15,6 +15,7 @@ from engine_bench.observations import Observations, Seen
 from engine_bench.plan import Point, Visit
 from engine_bench.server import NotServed, Running, ServerFailed, running
 from engine_bench.weights import Model, read_through
+from scoreboard import busy
 from scoreboard.results import FOLDER
 
 BENCH = Path(__file__).parents[1]
@@ -30,6 +31,9 @@ class LoadFailed(RuntimeError):
 def play(visit: Visit, engine: Engine, model: Model) -> Seen:
     """One visit from start to stop."""
     read_through(model)
+    others = busy.look()
+    if others >= busy.TOO_BUSY:
+        print(f"{model.title:8}{engine.name:22}others use {others:.0%} of the cores just now", flush=True)
     with ExitStack() as stack:
         logs = FOLDER / "logs"
         with step(f"{model.title} · {engine.name}: start"):
@@ -45,7 +49,7 @@ def play(visit: Visit, engine: Engine, model: Model) -> Seen:
                 peaks[point.key] = peak
             print(line(model, engine, point, outcomes[point.key]), flush=True)
         memory = sum(session.memory_bytes(server.session) for server in servers)
-        return Seen(max(server.ready_seconds for server in servers), memory, outcomes, peaks)
+        return Seen(max(server.ready_seconds for server in servers), memory, outcomes, peaks, others)
 
 
 def warm(servers: list[Running], engine: Engine, model: Model) -> None:

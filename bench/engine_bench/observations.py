@@ -11,12 +11,16 @@ from scoreboard.rows import NOT_PLANNED
 
 @dataclass(frozen=True)
 class Seen:
-    """One visit. `memory` in bytes after the load, `peaks` by point where memory was watched."""
+    """One visit. `memory` in bytes after the load, `peaks` by point where memory was watched.
+
+    `busy` is the part of all cores that others used just before.
+    """
 
     ready_seconds: float
     memory: int
     outcomes: dict[str, Outcome]
     peaks: dict[str, int]
+    busy: float
 
 
 @dataclass
@@ -35,6 +39,10 @@ class Observations:
         if any(self.seen.get(visit, [])):
             return ""
         return self.absent.get(visit, NOT_PLANNED)
+
+    def busiest(self) -> float:
+        """The most that others used of the cores before any visit."""
+        return max((one.busy for repeats in self.seen.values() for one in repeats if one), default=0.0)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, for whoever wants to look closer."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_bench import chart
-from scoreboard import table
+from scoreboard import busy, table
 from scoreboard.page import with_part
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -39,8 +39,9 @@ def part(content: dict[str, Any]) -> str:
 
 def _origin(content: dict[str, Any]) -> str:
     machine = content["machine"]
-    return (
+    text = (
         f"Measured at commit `{content['commit']}`, {content['mode']} run, {content['repeats']} repeats, on "
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB, Linux {machine['kernel']}, "
         f"Python {machine['python']}, torch {machine['torch']}, transformers {machine['transformers']}."
     )
+    return f"{text} {busy.warning(content['busy'])}".rstrip()
