@@ -107,7 +107,7 @@ test-e2e: prepare ## The stories of e2e/stories on a whole cluster
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 .PHONY: bench-engine bench-engine-report
 # The servers get an environment of their own: what is exported above is for us, not for our peers.
-bench-engine: env ## The engine beside vLLM and transformers serve (QUICK=1: two minutes; ARGS="--only '58m ours'")
+bench-engine: env ## The engine beside vLLM and transformers serve (QUICK=1: two minutes; ARGS="--only smollm2")
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench $(if $(QUICK),--quick) $(ARGS)
 bench-engine-report: env ## Write docs/performance.md from the last results
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench --report

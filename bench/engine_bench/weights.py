@@ -19,6 +19,7 @@ from models.smollm2 import run, smollm2_directory
 HERE = Path(__file__).parent
 # Part of the cache's key: raise it when a script here writes something else.
 FORMAT = 1
+QUALITY_SECONDS = 900.0
 CONFIGURATIONS = ("config.json", "generation_config.json")
 
 
@@ -77,11 +78,13 @@ def read_through(model: Model) -> None:
 def quality_of_int8(model: Model) -> dict[str, float] | None:
     """Top-1 agreement and KL of int8 against the full weights, if this build of the engine can tell."""
     command = [sys.executable, "-m", "tokenpool_engine.compute.quality", "--model", str(model.directory)]
-    with step(f"{model.title}: quality of int8"):
-        done = subprocess.run(command, env=_offline(), capture_output=True, text=True, check=False, timeout=900)
     try:
+        with step(f"{model.title}: quality of int8"):
+            done = subprocess.run(
+                command, env=_offline(), capture_output=True, text=True, check=False, timeout=QUALITY_SECONDS
+            )
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
+    except (subprocess.TimeoutExpired, IndexError, ValueError):
         return None
     return found
 
