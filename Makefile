@@ -113,6 +113,14 @@ test-integration: kubernetes ## The operator against a real API server, controll
 test-e2e: prepare ## The stories of e2e/stories on a whole cluster
 	@echo "· e2e stories"; $(BIN)/pytest e2e/stories -v --timeout 900
 
+# --- benchmarks ---------------------------------------------------------------------------------------------------
+.PHONY: bench-engine bench-engine-report
+# The servers get an environment of their own: what is exported above is for us, not for our peers.
+bench-engine: env ## The engine beside vLLM and transformers serve (QUICK=1: two minutes; ARGS="--only smollm2")
+	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench $(if $(QUICK),--quick) $(ARGS)
+bench-engine-report: env ## Write docs/performance.md from the last results
+	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench --report
+
 .PHONY: clean
 clean: ## Remove the environment (caches in ~/.cache/tokenpool stay)
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
