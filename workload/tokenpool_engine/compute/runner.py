@@ -7,13 +7,14 @@ from torch import Tensor
 
 from tokenpool_engine.compute.attention import PagedStep, Span
 from tokenpool_engine.compute.loader import Loaded
+from tokenpool_engine.compute.plan import local_heads
 from tokenpool_engine.compute.sampling import pick
 from tokenpool_engine.scheduler import Slice, Step
 
 
 @dataclass(frozen=True)
 class CacheShape:
-    """What one token's keys and values take."""
+    """What one token's keys and values take on one rank."""
 
     layers: int
     heads: int
@@ -32,7 +33,7 @@ def cache_shape(loaded: Loaded) -> CacheShape:
     heads = config.num_attention_heads
     return CacheShape(
         layers=config.num_hidden_layers,
-        heads=getattr(config, "num_key_value_heads", None) or heads,
+        heads=local_heads(loaded.model, getattr(config, "num_key_value_heads", None) or heads),
         head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
         dtype=loaded.model.dtype,
     )

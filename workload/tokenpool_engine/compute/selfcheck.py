@@ -3,12 +3,11 @@
 It compares with nothing from outside: a prompt has one answer, whole and alone or in chunks behind another one.
 """
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
 
-from tokenpool_engine.compute.runner import Runner
 from tokenpool_engine.failure import Reason, StartError
 from tokenpool_engine.request import Request
 from tokenpool_engine.scheduler import Slice, Step
@@ -18,7 +17,14 @@ TOLERANCE: Final = 0.2
 LENGTH, CUT, OTHER = 12, 7, 5
 
 
-def prove(runner: Runner, config: Any, pages: int) -> None:
+class Computer(Protocol):
+    """What computes a step."""
+
+    def forward(self, step: Step) -> tuple[Tensor, dict[int, int | None]]:
+        """Logits of the slices that sample, and the sliding window of each layer."""
+
+
+def prove(runner: Computer, config: Any, pages: int) -> None:
     """Raises StartError for a model that cannot be computed, or not rightly, in packed steps."""
     try:
         whole, windows = runner.forward(Step((_slice("whole", LENGTH, 0, LENGTH, 0),)))
@@ -50,7 +56,7 @@ def distance(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / (one - one.mean()).norm())
 
 
-def _in_chunks(runner: Runner) -> Tensor:
+def _in_chunks(runner: Computer) -> Tensor:
     ahead = _slice("other", OTHER, 0, OTHER, 1)
     runner.forward(Step((ahead, _slice("cut", LENGTH, 0, CUT, 2))))
     return runner.forward(Step((_slice("cut", LENGTH, CUT, LENGTH, 2),)))[0]
