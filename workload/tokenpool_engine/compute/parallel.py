@@ -34,7 +34,7 @@ class LeadingRunner:
             self._ranks.tell(Compute(step))
             return self._own.run(step)
         except Exception as error:
-            self._ranks.lose(StartError(Reason.RANK_LOST, f"rank 0 failed in a step: {type(error).__name__}: {error}"))
+            self._ranks.fail(error)
             raise
 
     def forward(self, step: Step) -> tuple[Tensor, dict[int, int | None]]:

@@ -107,6 +107,12 @@ class Ranks:
         if loss:
             lost(loss)
 
+    def fail(self, error: Exception) -> None:
+        """Rank 0 failed in a step, so the ranks are out of step. If a rank is lost, that is why; else this is."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._loss, HEARING_SECONDS)
+        self.lose(StartError(Reason.RANK_LOST, f"rank 0 failed in a step: {type(error).__name__}: {error}"))
+
     def lose(self, loss: StartError) -> None:
         """The ranks cannot go on together. Only the first reason counts."""
         with self._changed:

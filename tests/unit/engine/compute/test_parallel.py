@@ -1,6 +1,9 @@
 """Several ranks say what one says; what cannot be split is refused; a lost rank is the shard's end, with the reason."""
 
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,6 +20,7 @@ from tokenpool_engine.compute import group
 from tokenpool_engine.compute.orders import Compute, Load, MakeCache, Order, Stop, decode, encode
 from tokenpool_engine.compute.parallel import Led
 from tokenpool_engine.compute.plan import local_heads, refuse_too_few_gpus, refuse_unsplittable
+from tokenpool_engine.compute.rank import ORPHANED
 from tokenpool_engine.compute.ranks import Ranks
 from tokenpool_engine.failure import StartError
 from tokenpool_engine.request import Request
@@ -86,6 +90,18 @@ def test_a_rank_that_dies_is_noticed_while_work_can_never_end(ranks: Ranks) -> N
     with pytest.raises(StartError, match=r"^RankLost: rank 1 of 2 was killed by SIGKILL"):
         ranks.guard(lambda: (ranks.processes[0].send_signal(signal.SIGKILL), Event().wait()))
     assert told.get(timeout=5).reason == "RankLost"
+
+
+def test_a_rank_does_not_outlive_rank_0_even_while_it_waits_for_it(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    arguments = map(str, (theirs.fileno(), 1, 2, 1, tmp_path / "meeting"))
+    command = [sys.executable, "-m", "tokenpool_engine.compute.rank", *arguments]
+    with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL) as rank:
+        theirs.close()
+        # It is there, and now waits for rank 0 to join.
+        assert ours.recv(64)
+        ours.close()
+        assert rank.wait(20) == ORPHANED
 
 
 @pytest.mark.parametrize(
