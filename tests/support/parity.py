@@ -14,10 +14,13 @@ from typing import Any, Protocol
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Cohere2Config,
     Gemma3TextConfig,
     GemmaConfig,
+    Glm4Config,
     GPT2Config,
     GPTNeoXConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
@@ -26,6 +29,7 @@ from transformers import (
     Phi3Config,
     PhiConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
     Qwen3MoeConfig,
 )
@@ -54,7 +58,7 @@ PLAIN = {**COMMON, "num_attention_heads": 4}
 EXPERTS = {**GROUPED, "num_experts_per_tok": 2}
 
 
-def rope(kind: str, **parameters: float) -> dict[str, Any]:
+def rope(kind: str, **parameters: Any) -> dict[str, Any]:
     """Settings of scaled rotary positions."""
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0, **parameters}}
 
@@ -96,8 +100,35 @@ CONFIGS: dict[str, Any] = {
     "gpt-neox": GPTNeoXConfig(**PLAIN),
     "phi": PhiConfig(**PLAIN, num_key_value_heads=2),
     "phi3": Phi3Config(**{**PLAIN, "pad_token_id": 0}, num_key_value_heads=2),
+    "phi3, rope longrope": Phi3Config(
+        **{**PLAIN, "pad_token_id": 0},
+        num_key_value_heads=2,
+        original_max_position_embeddings=MAX_LENGTH // 2,
+        **rope(
+            "longrope",
+            short_factor=[1.0, 1.5, 2.0, 2.5],
+            long_factor=[4.0] * 4,
+            original_max_position_embeddings=MAX_LENGTH // 2,
+        ),
+    ),
     "olmo": OlmoConfig(**PLAIN, num_key_value_heads=2, clip_qkv=2.0),
     "olmo2": Olmo2Config(**PLAIN, num_key_value_heads=2),
+    "granite": GraniteConfig(**PLAIN, num_key_value_heads=2, attention_multiplier=0.3, residual_multiplier=0.5),
+    "cohere2, a window in some layers": Cohere2Config(
+        **{**PLAIN, "pad_token_id": 0},
+        num_key_value_heads=2,
+        sliding_window=12,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
+    "glm4": Glm4Config(**{**GROUPED, "pad_token_id": 0}),
+    "qwen2-moe": Qwen2MoeConfig(
+        **PLAIN,
+        num_key_value_heads=2,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=24,
+        shared_expert_intermediate_size=24,
+    ),
     "mixtral": MixtralConfig(**EXPERTS, num_local_experts=4),
     "qwen3-moe": Qwen3MoeConfig(**EXPERTS, num_experts=4, moe_intermediate_size=24),
 }

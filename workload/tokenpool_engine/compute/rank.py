@@ -60,7 +60,7 @@ def _obey(wire: Connection, orders: "SimpleQueue[bytes]", given: argparse.Namesp
     import torch
 
     from tokenpool_engine.compute import group, loader
-    from tokenpool_engine.compute.orders import Compute, Load, MakeCache, decode
+    from tokenpool_engine.compute.orders import Compute, Load, MakeCache, Stop, decode
     from tokenpool_engine.compute.runner import Runner
 
     torch.set_num_threads(given.threads)
@@ -78,8 +78,10 @@ def _obey(wire: Connection, orders: "SimpleQueue[bytes]", given: argparse.Namesp
             case Compute(step) if runner:
                 with torch.inference_mode():
                     runner.forward(step)
-            case _:
+            case Stop():
                 return
+            case order:
+                raise ValueError(f"{order} came too early")
 
 
 def _failure(error: BaseException) -> dict[str, str]:
