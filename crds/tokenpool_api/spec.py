@@ -155,6 +155,15 @@ class Toleration(Spec):
     )
 
 
+GPU = "nvidia.com/gpu"
+# Devices are counted, as a number or as text; with none of them a shard's ranks compute on CPUs.
+GPUS_RULE = (
+    f"!has(self.resources) || !has(self.resources.limits) || !('{GPU}' in self.resources.limits) || "
+    f"self.resources.limits['{GPU}'] in "
+    "[dyn(0), dyn('0'), dyn(self.tensorParallel), dyn(string(self.tensorParallel))]"
+)
+
+
 class Shards(Spec):
     """How many shards, and what each of them is."""
 
@@ -164,6 +173,10 @@ class Shards(Spec):
             (
                 "!has(self.maxModelLength) || !has(self.kvCacheTokens) || self.maxModelLength <= self.kvCacheTokens",
                 "shards.maxModelLength must not be greater than shards.kvCacheTokens: one request has to fit",
+            ),
+            (
+                GPUS_RULE,
+                f"shards.tensorParallel must be the number of {GPU} in shards.resources.limits: each rank has one",
             ),
         )
     )
@@ -192,6 +205,14 @@ class Shards(Spec):
     )
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None, description="CPU threads of a forward step. Default: the container's CPU quota."
+    )
+    tensor_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=16,
+        description="Ranks that compute each layer of a shard together. Each has a GPU of its own, so this is the "
+        "number of GPUs in resources.limits; without GPUs, ranks share the CPUs. It must divide the model's key-value "
+        "heads.",
     )
     resources: Resources | None = Field(default=None, description="Compute resources of a shard, GPUs among them.")
     node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] | None = Field(

@@ -36,6 +36,7 @@ SPEC: Raw = {
         "kvCacheTokens": 1_000_000_000,
         "dtype": "auto",
         "threads": 1,
+        "tensorParallel": 1,
         "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 1}},
         "nodeSelector": {"zone": "a"},
         "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 1}],

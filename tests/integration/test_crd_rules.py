@@ -45,6 +45,22 @@ CASES: dict[str, tuple[Raw, Raw, str]] = {
         shards(maxModelLength=101, kvCacheTokens=100),
         "shards.maxModelLength must not be greater than shards.kvCacheTokens: one request has to fit",
     ),
+    "fewer GPUs than ranks": (
+        shards(tensorParallel=2, resources={"limits": {"nvidia.com/gpu": 2}}),
+        shards(tensorParallel=2, resources={"limits": {"nvidia.com/gpu": 1}}),
+        "spec.shards: Invalid value: shards.tensorParallel must be the number of nvidia.com/gpu in "
+        "shards.resources.limits: each rank has one",
+    ),
+    "more GPUs than ranks": (
+        shards(resources={"limits": {"nvidia.com/gpu": "1"}}),
+        shards(resources={"limits": {"nvidia.com/gpu": "2"}}),
+        "shards.tensorParallel must be the number of nvidia.com/gpu",
+    ),
+    "ranks without GPUs": (
+        shards(tensorParallel=16, resources={"limits": {"memory": "4Gi", "nvidia.com/gpu": 0}}),
+        shards(tensorParallel=17),
+        "spec.shards.tensorParallel: Invalid value: 17",
+    ),
     "grace below drain": (
         pool(rollout={"drainSeconds": 60, "terminationGraceSeconds": 75}),
         pool(rollout={"drainSeconds": 60, "terminationGraceSeconds": 74}),

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import os
 import sys
 
 from tokenpool_engine.failure import StartError, give_up
-from tokenpool_engine.settings import Download, parse
+from tokenpool_engine.settings import Download, Serve, parse
 
 
 def main() -> None:
@@ -22,6 +23,9 @@ def main() -> None:
 
             asyncio.run(serve(settings))
     except StartError as error:
+        # With several ranks, the libraries' farewells at an ordinary exit wait for the others, which may be gone.
+        if isinstance(settings, Serve) and settings.tensor_parallel > 1:
+            give_up(error, os._exit)
         give_up(error)
 
 

@@ -7,6 +7,7 @@ import torch
 from tokenpool_engine.cache import Ledger
 from tokenpool_engine.compute import loader, memory
 from tokenpool_engine.compute.choose import PAGE_TOKENS, Room, choose
+from tokenpool_engine.compute.parallel import team
 from tokenpool_engine.compute.runner import Runner
 from tokenpool_engine.compute.shape import cache_shape
 from tokenpool_engine.engine import Engine, monotonic
@@ -21,16 +22,18 @@ LARGEST_CACHE_TOKENS = 1 << 24
 
 def build(settings: Serve, shard: Shard) -> Parts:
     """Load the model and put the engine together; blocks, so call it in a thread. Raises StartError."""
-    threads = settings.threads or usable_cpus()
+    threads = settings.threads or max(usable_cpus() // settings.tensor_parallel, 1)
     torch.set_num_threads(threads)
+    ranks = team(settings.tensor_parallel, threads)
     shard.stage = "loading weights"
     try:
-        loaded = loader.load(settings.model, settings.dtype)
+        loaded = ranks.load(settings.model, settings.dtype)
         shard.stage = "making the KV cache"
         ledger = Ledger(_pages(settings, loaded), PAGE_TOKENS)
         budget = settings.token_budget or (1024 if loaded.device.type == "cuda" else 512)
         length = min(settings.max_model_length or loaded.max_length, loaded.max_length, ledger.capacity_tokens)
-        model = choose(loaded, Room(ledger.pages, length, threads, budget), int8=settings.quantization == "int8")
+        room = Room(ledger.pages, length, threads, budget)
+        model = ranks.guard(lambda: choose(loaded, room, ranks, int8=settings.quantization == "int8"))
     except (MemoryError, RuntimeError) as error:
         if not is_memory_shortage(error):
             raise
@@ -47,6 +50,7 @@ def build(settings: Serve, shard: Shard) -> Parts:
         stop_ids=loaded.stop_ids,
         limits=Limits(length, settings.queue_tokens),
         vocabulary=loaded.model.config.vocab_size,
+        ranks=ranks if ranks.size > 1 else None,
     )
 
 
@@ -58,12 +62,15 @@ def is_memory_shortage(error: Exception) -> bool:
 def _pages(settings: Serve, loaded: loader.Loaded) -> int:
     """Pages of the KV cache: as told, or what fits into free memory."""
     item = loaded.model.dtype.itemsize
-    bytes_per_token = cache_shape(loaded.model.config).bytes_per_token(item)
+    bytes_per_token = cache_shape(loaded.model).bytes_per_token(item)
     wanted = settings.kv_cache_tokens
     if wanted is None:
         # No more than all sequences at full length could use.
         most = settings.max_sequences * min(settings.max_model_length or loaded.max_length, loaded.max_length)
-        wanted = min(memory.cache_tokens(loaded.device, bytes_per_token), most, LARGEST_CACHE_TOKENS)
+        # Ranks without a GPU of their own share the pod's memory.
+        sharing = settings.tensor_parallel if loaded.device.type == "cpu" else 1
+        fitting = memory.cache_tokens(loaded.device, bytes_per_token * sharing)
+        wanted = min(fitting, most, LARGEST_CACHE_TOKENS)
     if wanted < PAGE_TOKENS:
         raise StartError(Reason.OUT_OF_MEMORY, "no memory is left for the KV cache; give the shard more")
     return wanted // PAGE_TOKENS

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
@@ -17,18 +18,20 @@ class Reason(StrEnum):
     MODEL_INVALID = "ModelInvalid"
     DOWNLOAD_FAILED = "DownloadFailed"
     OUT_OF_MEMORY = "OutOfMemory"
+    TENSOR_PARALLEL = "TensorParallelImpossible"
+    RANK_LOST = "RankLost"
 
 
 class StartError(Exception):
-    """The shard cannot start until somebody acts."""
+    """The shard cannot start until somebody acts, or cannot go on."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(f"{reason}: {' '.join(message.split())}")
         self.reason = reason
 
 
-def give_up(error: StartError) -> NoReturn:
-    """Tell the kubelet and the log, and exit."""
+def give_up(error: StartError, leave: Callable[[int], NoReturn] = sys.exit) -> NoReturn:
+    """Tell the kubelet and the log, and exit by `leave`."""
     target = Path(os.environ.get("TERMINATION_LOG", "/dev/termination-log"))
     try:
         target.write_text(f"{error}\n")
@@ -36,4 +39,5 @@ def give_up(error: StartError) -> NoReturn:
         # Not in a pod. The same line goes to standard error in any case.
         print(f"({target} cannot be written)", file=sys.stderr)
     print(error, file=sys.stderr)
-    sys.exit(EXIT_CODE)
+    sys.stderr.flush()
+    leave(EXIT_CODE)

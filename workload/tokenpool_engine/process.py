@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import signal
+from typing import Any, NoReturn
 
 from aiohttp import web
 
 from tokenpool_engine import admin
 from tokenpool_engine.api.server import Api
+from tokenpool_engine.failure import StartError
 from tokenpool_engine.settings import Serve
 from tokenpool_engine.shard import Parts, Shard
 
@@ -51,9 +53,38 @@ async def first_of(loading: "asyncio.Task[Parts]", stop: asyncio.Event) -> Parts
 
 
 async def serve_model(settings: Serve, shard: Shard, parts: Parts, stop: asyncio.Event) -> None:
-    """From loaded to drained."""
+    """From loaded to drained. Raises StartError when a rank is lost on the way."""
+    loop, api = asyncio.get_running_loop(), Api(shard)
+    lost: asyncio.Future[StartError] = loop.create_future()
+    if parts.ranks:
+        parts.ranks.watch(lambda loss: _from_thread(loop, lost, loss))
+    living = asyncio.create_task(live(settings, shard, parts, api, stop))
+    either: set[asyncio.Future[Any]] = {living, lost}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not living.done():
+        living.cancel()
+        await fall(shard, parts, api, lost.result())
+    await living
+    if parts.ranks:
+        parts.ranks.close()
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, lost: "asyncio.Future[StartError]", loss: StartError) -> None:
+    loop.call_soon_threadsafe(lost.set_result, loss)
+
+
+async def fall(shard: Shard, parts: Parts, api: Api, loss: StartError) -> NoReturn:
+    """Without all its ranks the shard ends: every stream gets an error. The engine may never return from its step."""
+    shard.draining = True
+    log.error("cutting %d requests: %s", len(api.open_streams), loss)
+    api.cut(parts, "the shard has lost a part of itself")
+    await api.wait_idle(LAST_WORDS_SECONDS)
+    raise loss
+
+
+async def live(settings: Serve, shard: Shard, parts: Parts, api: Api, stop: asyncio.Event) -> None:
+    """Serve until told to stop, then drain."""
     parts.engine.start(asyncio.get_running_loop())
-    api = Api(shard)
     runner = await listen(api.application(), settings.host, settings.port)
     shard.parts = parts
     log.info("ready: %s, %d tokens of KV cache", settings.served_name, parts.metrics.kv_tokens_capacity)
@@ -70,7 +101,7 @@ async def drain(seconds: float, shard: Shard, parts: Parts, api: Api) -> None:
     if await api.wait_idle(seconds):
         return
     log.warning("cutting %d requests after %.0f s", len(api.open_streams), seconds)
-    api.cut(parts)
+    api.cut(parts, "the shard's drain time is over")
     await api.wait_idle(LAST_WORDS_SECONDS)
 
 

@@ -26,6 +26,7 @@ class Serve:
     host: str
     port: int
     admin_port: int
+    tensor_parallel: int = 1
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto", help="number format")
     add("--quantization", choices=["int8"], help="int8 weights, scales per token and per column (faster, less exact)")
     add("--threads", type=_positive, help="CPU threads of a step (the container's quota)")
+    add("--tensor-parallel", type=_positive, default=1, help="ranks that share each layer; one GPU each, if any")
     add("--drain-seconds", type=int, default=120, help="time for running requests after SIGTERM")
     add("--queue-tokens", type=_positive, default=1 << 20, help="outstanding tokens after which requests get 429")
     add("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - a pod serves its pod address

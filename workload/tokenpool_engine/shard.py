@@ -3,10 +3,12 @@
 No torch here, so that the admin port answers while torch itself is being loaded.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tokenpool_engine.engine import Engine
+from tokenpool_engine.failure import StartError
 from tokenpool_engine.metrics import Metrics
 
 
@@ -16,6 +18,16 @@ class Limits:
 
     model_length: int
     queue_tokens: int
+
+
+class Ranks(Protocol):
+    """The other processes that compute the same steps."""
+
+    def watch(self, lost: Callable[[StartError], None]) -> None:
+        """From now on call `lost` once, from some thread, when the shard cannot go on for want of a rank."""
+
+    def close(self) -> None:
+        """End them."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,7 @@ class Parts:
     stop_ids: frozenset[int]
     limits: Limits
     vocabulary: int
+    ranks: Ranks | None = None
 
 
 @dataclass

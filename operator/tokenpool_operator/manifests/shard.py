@@ -88,6 +88,8 @@ def engine_args(pool: str, spec: TokenPoolSpec, path: str) -> list[str]:
         "--kv-cache-tokens": shards.kv_cache_tokens,
         "--dtype": shards.dtype.value,
         "--threads": shards.threads,
+        # Said only where it matters, so that shards from before there was a choice stay what they are.
+        "--tensor-parallel": shards.tensor_parallel if shards.tensor_parallel > 1 else None,
         "--drain-seconds": spec.rollout.drain_seconds,
     }
     return ["serve", *(text for flag, value in flags.items() if value is not None for text in (flag, str(value)))]

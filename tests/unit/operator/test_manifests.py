@@ -110,7 +110,8 @@ def test_the_command_line_says_only_what_was_asked() -> None:
 
 
 def test_the_whole_command_line() -> None:
-    shards = {"tokenBudget": 512, "maxSequences": 8, "maxModelLength": 2048, "kvCacheTokens": 8192, "threads": 2}
+    shards = {"tokenBudget": 512, "maxSequences": 8, "maxModelLength": 2048, "kvCacheTokens": 8192}
+    shards |= {"threads": 2, "tensorParallel": 4}
     spec = parse(
         {
             "model": {"source": "file:///model", "servedName": "smol"},
@@ -120,9 +121,16 @@ def test_the_whole_command_line() -> None:
     )
     assert " ".join(shard.engine_args("chat", spec, "/model")) == (
         "serve --model /model --served-name smol --token-budget 512 --max-sequences 8 --max-model-length 2048 "
-        "--kv-cache-tokens 8192 --dtype bfloat16 --threads 2 --drain-seconds 0"
+        "--kv-cache-tokens 8192 --dtype bfloat16 --threads 2 --tensor-parallel 4 --drain-seconds 0"
     )
     assert pod_spec(spec)["terminationGracePeriodSeconds"] == 15
+
+
+def test_ranks_have_shared_memory() -> None:
+    spec = pod_spec(parse({"shards": {"min": 1, "tensorParallel": 2}}))
+    [volume] = [volume for volume in spec["volumes"] if volume["name"] == "shm"]
+    assert volume["emptyDir"] == {"medium": "Memory"}
+    assert {"name": "shm", "mountPath": "/dev/shm"} in spec["containers"][0]["volumeMounts"]
 
 
 @pytest.mark.parametrize(

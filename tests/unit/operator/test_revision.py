@@ -29,6 +29,7 @@ def test_golden() -> None:
         {"router": {"replicas": 3, "queue": {"maxTokens": 1}}},
         {"paused": True},
         {"shards": {"min": 2, "maxSequences": 64, "dtype": "auto"}},
+        {"shards": {"min": 2, "tensorParallel": 1}},
         {"rollout": {"drainSeconds": 120}},
     ],
 )
@@ -51,6 +52,7 @@ def test_does_not_change_what_a_shard_is(spec: Raw) -> None:
         {"shards": {"min": 2, "maxModelLength": 4096}},
         {"shards": {"min": 2, "dtype": "float32"}},
         {"shards": {"min": 2, "threads": 2}},
+        {"shards": {"min": 2, "tensorParallel": 2}},
         {"shards": {"min": 2, "resources": {"limits": {"nvidia.com/gpu": 1}}}},
         {"shards": {"min": 2, "nodeSelector": {"gpu": "h200"}}},
         {"shards": {"min": 2, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},

@@ -120,10 +120,10 @@ class Api:
             return False
         return True
 
-    def cut(self, parts: Parts) -> None:
-        """End what still runs with an explicit error: the drain's time is over."""
+    def cut(self, parts: Parts, error: str) -> None:
+        """End what still runs with an explicit error."""
         for stream in self.open_streams:
-            stream.updates.put_nowait(Update(finish=Finish.ERROR, error="the shard's drain time is over"))
+            stream.updates.put_nowait(Update(finish=Finish.ERROR, error=error))
             parts.engine.cancel(stream)
 
 

@@ -12,6 +12,7 @@ from tokenpool_engine.compute.lean import Lean
 from tokenpool_engine.compute.llama import Llama, NotLlama, read
 from tokenpool_engine.compute.loader import Loaded
 from tokenpool_engine.compute.native import Native, Unsuitable
+from tokenpool_engine.compute.parallel import Alone
 from tokenpool_engine.compute.runner import Model
 from tokenpool_engine.compute.selfcheck import Proof
 from tokenpool_engine.compute.stock import Stock
@@ -36,10 +37,12 @@ class Room:
     max_rows: int
 
 
-def choose(loaded: Loaded, room: Room, *, int8: bool = False) -> Model:
+def choose(loaded: Loaded, room: Room, ranks: Alone, *, int8: bool = False) -> Model:
     """The model ready to run. Raises StartError when it cannot be computed rightly at all."""
-    proof = selfcheck.prove(Stock(loaded.model, selfcheck.PAGES, PAGE_TOKENS), loaded.model.config)
     room = replace(room, pages=max(room.pages, selfcheck.PAGES))
+    if ranks.size > 1:
+        return _together(loaded, room, ranks, int8=int8)
+    proof = selfcheck.prove(Stock(loaded.model, selfcheck.PAGES, PAGE_TOKENS), loaded.model.config)
     tolerance = INT8_TOLERANCE if int8 else TOLERANCES[loaded.model.dtype]
     reasons = []
     try:
@@ -58,6 +61,16 @@ def choose(loaded: Loaded, room: Room, *, int8: bool = False) -> Model:
         raise StartError(Reason.MODEL_UNSUPPORTED, f"quantization int8 is not possible: {'; '.join(reasons)}")
     log.info("computing with the model's own forward")
     return Stock(loaded.model, room.pages, PAGE_TOKENS)
+
+
+def _together(loaded: Loaded, room: Room, ranks: Alone, *, int8: bool) -> Model:
+    """On several ranks: always the model's own forward, which transformers has split."""
+    if int8:
+        raise StartError(Reason.MODEL_UNSUPPORTED, "quantization int8 works on one rank only; set tensorParallel to 1")
+    model = ranks.stock(loaded, room.pages, PAGE_TOKENS)
+    selfcheck.prove(model, loaded.model.config)
+    log.info("computing with the model's own forward on %d ranks", ranks.size)
+    return model
 
 
 class Disagrees(Exception):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.distributed import DistributedConfig
 
 from tokenpool_engine.compute import attention
 from tokenpool_engine.failure import Reason, StartError
@@ -50,8 +51,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def load(folder: Path, dtype: str) -> Loaded:
-    """Load weights and tokenizer. Raises StartError with what to do."""
+def load(folder: Path, dtype: str, ranks: int = 1) -> Loaded:
+    """Load weights and tokenizer; of several ranks, each its part. Raises StartError with what to do."""
     config = read_config(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     attention.register()
@@ -65,6 +66,7 @@ def load(folder: Path, dtype: str) -> Loaded:
             trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
+            distributed_config=DistributedConfig(tp_size=ranks) if ranks > 1 else None,
         )
     except (MemoryError, torch.OutOfMemoryError):
         raise
@@ -73,7 +75,8 @@ def load(folder: Path, dtype: str) -> Loaded:
     except Exception as error:  # a config from anywhere may break anything in there
         raise StartError(Reason.MODEL_UNSUPPORTED, f"{folder}: {error}") from error
     refuse_incomplete(folder, found["missing_keys"])
-    model = model.to(device).eval()
+    # A part is loaded to where it belongs.
+    model = model.eval() if ranks > 1 else model.to(device).eval()
     refuse_unsupported(model.config)
     return Loaded(model, tokenizer, stop_ids(model, tokenizer), max_positions(model.config), device)
 

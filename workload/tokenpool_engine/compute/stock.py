@@ -17,7 +17,7 @@ class Stock:
     def __init__(self, model: Any, pages: int, page_tokens: int) -> None:
         self._model, self._device = model, model.device
         self.page_tokens = page_tokens
-        shape = cache_shape(model.config)
+        shape = cache_shape(model)
         self._cache = Cache(shape, pages, page_tokens, model.dtype, self._device)
         self._layers = shape.layers
         self.windows: Mapping[int, int | None] = {}
