@@ -6,6 +6,7 @@ from typing import Any
 from engine_bench import chart
 from scoreboard import busy, table
 from scoreboard.page import with_part
+from scoreboard.rows import NOT_PLANNED
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "performance.md"
@@ -28,13 +29,16 @@ def write(content: dict[str, Any]) -> Path:
 def part(content: dict[str, Any]) -> str:
     """The generated text."""
     texts = [_origin(content), f"![Output tokens per second by number of clients]({CHART})"]
-    rest = list(content["rows"])
+    rest = [row for row in content["rows"] if row["note"] != NOT_PLANNED]
     for heading, names in SECTIONS:
         chosen = [row for row in rest if row["peer_name"] in names]
         rest = [row for row in rest if row not in chosen]
-        texts.append(f"### {heading}\n\n{table.markdown(chosen)}")
-    texts.append(f"### Rows that compare with nobody\n\n{table.markdown(rest)}")
-    return "\n\n".join(texts)
+        texts += _section(heading, chosen)
+    return "\n\n".join([*texts, *_section("Rows that compare with nobody", rest)])
+
+
+def _section(heading: str, rows: list[dict[str, Any]]) -> list[str]:
+    return [f"### {heading}\n\n{table.markdown(rows)}"] if rows else []
 
 
 def _origin(content: dict[str, Any]) -> str:

@@ -88,6 +88,10 @@ def test_the_page_shows_every_row_once() -> None:
     assert "commit `abc`" in text
 
 
+def test_the_page_leaves_out_what_was_not_planned() -> None:
+    assert NOT_PLANNED not in report.part(content(plan.quick()))
+
+
 def test_the_page_has_the_place_for_it() -> None:
     assert "engine: begin" in report.PAGE.read_text()
 
