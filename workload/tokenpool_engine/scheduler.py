@@ -5,10 +5,11 @@ token budget. So decode never waits behind a long prompt by more than one budget
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenpool_engine.cache import CacheFull, Ledger
-from tokenpool_engine.request import Finish, Request
+from tokenpool_engine.request import Finish, Picked, Request
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Scheduler:
                 left -= size
         return Step(tuple(slices))
 
-    def commit(self, step: Step, sampled: dict[str, int]) -> None:
+    def commit(self, step: Step, sampled: Mapping[str, Picked]) -> None:
         """Book a computed step: `sampled` maps request id to its next token, for slices that sample."""
         for part in step.slices:
             request = part.request

@@ -8,6 +8,7 @@ from torch import Tensor
 from tokenpool_engine.compute.attention import PagedStep, Span
 from tokenpool_engine.compute.loader import Loaded
 from tokenpool_engine.compute.sampling import pick
+from tokenpool_engine.request import Picked
 from tokenpool_engine.scheduler import Slice, Step
 
 
@@ -49,11 +50,11 @@ class Runner:
         self._values = [torch.zeros(size, dtype=shape.dtype, device=self._device) for _ in range(shape.layers)]
 
     @torch.inference_mode()
-    def run(self, step: Step) -> dict[str, int]:
-        """Compute the row and pick the next token of each slice that samples: request id → token id."""
+    def run(self, step: Step) -> dict[str, Picked]:
+        """Compute the row and pick the next token of each slice that samples: request id → what was picked."""
         logits, _ = self.forward(step)
         asking = [part.request for part in step.slices if part.samples]
-        return {request.id: token for request, token in zip(asking, pick(logits, asking), strict=True)}
+        return {request.id: picked for request, picked in zip(asking, pick(logits, asking), strict=True)}
 
     @torch.inference_mode()
     def forward(self, step: Step) -> tuple[Tensor, dict[int, int | None]]:

@@ -110,7 +110,7 @@ async def test_batched_answers_are_the_single_ones(running: Running) -> None:
     ("method", "path", "body", "status", "code"),
     [
         ("POST", "/v1/chat/completions", b"{nope", 400, "invalid_json"),
-        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": "x", "n": 9}', 400, "invalid_value"),
+        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": "x", "n": 99}', 400, "invalid_value"),
         ("POST", "/v1/completions", b'{"model": "tiny", "prompt": ""}', 400, "invalid_value"),
         ("POST", "/v1/completions", b'{"model": "tiny", "prompt": [999]}', 400, "invalid_request"),
         (
