@@ -34,7 +34,12 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    matcher = matcher_of(LLTokenizer("byte"), grammar_of(sys.stdin.read()))
+    try:
+        grammar = grammar_of(sys.stdin.read())
+    except ValueError:
+        print("it is not a JSON object")
+        return
+    matcher = matcher_of(LLTokenizer("byte"), grammar)
     if not matcher.is_error():
         matcher.compute_bitmask()
     print(fault_of(matcher))

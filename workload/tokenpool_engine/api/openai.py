@@ -29,7 +29,7 @@ class StreamOptions(Body):
 class NamedSchema(Body):
     """A JSON schema and the name that the client gave it. Its alias is OpenAI's; the other name is pydantic's own."""
 
-    schema_: Annotated[dict[str, Any] | bool, Field(alias="schema")]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
 
 
 class ResponseFormat(Body):
