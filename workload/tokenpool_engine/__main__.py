@@ -18,9 +18,12 @@ def main() -> None:
 
             download(settings)
         else:
+            import uvloop
+
             from tokenpool_engine.process import serve
 
-            asyncio.run(serve(settings))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve(settings))
     except StartError as error:
         give_up(error)
 
