@@ -58,20 +58,24 @@ locks: $(UV) ## Resolve the hashed locks in requirements/ anew
 	  --all-extras --group dev -o requirements/dev.txt
 	@echo "hatchling>=1.30" | $(UV) pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
 	  -o requirements/build.txt
+	@echo "openai>=1.109,<2" | $(UV) pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
+	  -o requirements/openai-older.txt
 
 .PHONY: crds
 crds: env ## Write crds/tokenpool.yaml and the chart's copy from the models
 	@$(PY) -m tokenpool_api.crd
 
 # --- what tests and demo need -------------------------------------------------------------------------------------
-.PHONY: kubernetes images model prepare
+.PHONY: kubernetes images model clients prepare
 kubernetes: env ## Build the local control plane (Go; once per machine) and fetch helm and kubectl
 	@$(PY) -m cluster build
 images: env ## Build the operator, router and engine images
 	@$(PY) -m images build
 model: env ## Get SmolLM2-135M-Instruct as safetensors
 	@$(PY) -m models
-prepare: kubernetes images model ## All three; `make -j3 prepare` does them side by side
+clients: env ## Get the older openai client that the API is tested with beside the present one
+	@$(PY) -m clients >/dev/null
+prepare: kubernetes images model ## What the cluster needs; `make -j3 prepare` does it side by side
 
 # --- a cluster to play with ---------------------------------------------------------------------------------------
 .PHONY: cluster-up cluster-down cluster-shell demo demo-down
@@ -106,7 +110,7 @@ contracts: env ## import-linter: who may import whom
 format: env ## Rewrite the code as lint wants it
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
 
-test-unit: env ## Unit tests (seconds)
+test-unit: env clients ## Unit tests (seconds)
 	@echo "· unit tests"; $(BIN)/pytest tests/unit -q -n 2
 test-integration: kubernetes ## The operator against a real API server, controller manager and etcd; pods are scripted
 	@echo "· integration tests"; $(BIN)/pytest tests/integration -q -n 2

@@ -40,6 +40,12 @@ PATH_READY: Final = "/readyz"
 PATH_LOAD: Final = "/load"
 PATH_METRICS: Final = "/metrics"
 
+# Fields beyond OpenAI's that the router may add to a request: the answer's tokens so far, and whether every chunk is to
+# carry the ids of its tokens (as `token_ids` of its choice). With both, another shard goes on where one was lost.
+FIELD_CONTINUE: Final = "continue_token_ids"
+FIELD_RETURN_TOKEN_IDS: Final = "return_token_ids"  # noqa: S105
+FIELD_TOKEN_IDS: Final = "token_ids"  # noqa: S105
+
 # HTTP headers of the data path.
 HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_SHARD: Final = "x-tokenpool-shard"

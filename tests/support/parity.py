@@ -35,7 +35,7 @@ from transformers import (
 )
 
 from tokenpool_engine.cache import Ledger
-from tokenpool_engine.request import Request, Sampling
+from tokenpool_engine.request import Picked, Request, Sampling
 from tokenpool_engine.scheduler import Scheduler, Step
 
 PAGE_TOKENS = 8
@@ -172,7 +172,7 @@ PLAYS = {
 class Computer(Protocol):
     """What computes steps."""
 
-    def run(self, step: Step) -> dict[str, int]:
+    def run(self, step: Step) -> dict[str, Picked]:
         """Request id → next token, for slices that sample."""
 
 

@@ -19,9 +19,12 @@ def main() -> None:
 
             download(settings)
         else:
+            import uvloop
+
             from tokenpool_engine.process import serve
 
-            asyncio.run(serve(settings))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve(settings))
     except StartError as error:
         # With several ranks, the libraries' farewells at an ordinary exit wait for the others, which may be gone.
         if isinstance(settings, Serve) and settings.tensor_parallel > 1:

@@ -10,13 +10,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from tokenpool_engine.metrics import Metrics
-from tokenpool_engine.request import Finish, Request
+from tokenpool_engine.request import Finish, Picked, Request
 from tokenpool_engine.scheduler import Scheduler, Step
+from tokenpool_engine.stream import ENDED, Stream, Update
 
 log = logging.getLogger(__name__)
 
@@ -27,32 +27,8 @@ STALL_SECONDS = 120.0
 class Computer(Protocol):
     """What computes a step. The real one loads torch; the loop need not know it."""
 
-    def run(self, step: Step) -> dict[str, int]:
-        """Request id → next token, for slices that sample."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one step brought to one request."""
-
-    tokens: tuple[int, ...] = ()
-    finish: Finish | None = None
-    error: str = ""
-
-
-ENDED: Final = Update(finish=Finish.ERROR, error="the shard's engine has ended")
-
-
-@dataclass(eq=False)
-class Stream:
-    """A request and the queue on which its updates come to the event loop. The last update has `finish`."""
-
-    request: Request
-    updates: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
-    given: int = 0
-    """Tokens handed out so far; the engine's."""
-    ended: Finish | None = None
-    """How the answer ended, which a stop string may do before the engine does; the server's."""
+    def run(self, step: Step) -> Mapping[str, Picked]:
+        """Request id → what was picked, for slices that sample."""
 
 
 class Engine:
@@ -84,7 +60,7 @@ class Engine:
 
     def submit(self, request: Request) -> Stream:
         """Queue a request. From any thread."""
-        stream = Stream(request)
+        stream = Stream(request, given=len(request.output))
         with self._wake:
             if self._ended:
                 self._send([(stream, ENDED)])
@@ -200,9 +176,7 @@ class Engine:
             stream = self._streams.get(part.request.id)
             if stream is None or not part.samples:
                 continue
-            fresh = tuple(part.request.output[stream.given :])
-            stream.given += len(fresh)
-            updates.append((stream, Update(fresh, part.request.finish)))
+            updates.append((stream, stream.news()))
             if part.request.finish:
                 del self._streams[part.request.id]
         self._send(updates)

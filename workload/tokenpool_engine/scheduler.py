@@ -5,10 +5,11 @@ token budget. So decode never waits behind a long prompt by more than one budget
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenpool_engine.cache import CacheFull, Ledger
-from tokenpool_engine.request import Finish, Request
+from tokenpool_engine.request import Finish, Picked, Request
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Scheduler:
         # Making room for one may have sent back another that had its part already.
         return Step(tuple(self._slice(request, size) for request, size in parts if request in self.running))
 
-    def commit(self, step: Step, sampled: dict[str, int]) -> None:
+    def commit(self, step: Step, sampled: Mapping[str, Picked]) -> None:
         """Book a computed step: `sampled` maps request id to its next token, for slices that sample."""
         for part in step.slices:
             request = part.request

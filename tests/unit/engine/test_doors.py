@@ -10,7 +10,8 @@ from huggingface_hub import errors as hub_errors
 
 from tokenpool_engine import download as downloads
 from tokenpool_engine.api.admission import fit
-from tokenpool_engine.api.openai import ApiError, ChatRequest, CompletionRequest, parse
+from tokenpool_engine.api.errors import ApiError
+from tokenpool_engine.api.openai import ChatRequest, CompletionRequest, parse
 from tokenpool_engine.compute.loader import read_config
 from tokenpool_engine.failure import StartError, give_up
 from tokenpool_engine.settings import Download
@@ -41,7 +42,7 @@ def test_unknown_fields_are_tolerated_and_text_parts_joined() -> None:
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": 2.5}, "temperature"),
         ({"top_p": 0}, "top_p"),
-        ({"n": 2}, "n"),
+        ({"n": 17}, "n"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"messages": []}, "messages"),

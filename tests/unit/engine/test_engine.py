@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tokenpool_engine.cache import Ledger
-from tokenpool_engine.engine import Engine, Stream, monotonic
+from tokenpool_engine.engine import Engine, monotonic
 from tokenpool_engine.metrics import Metrics
-from tokenpool_engine.request import Finish, Request, Sampling
+from tokenpool_engine.request import Finish, Picked, Request, Sampling
 from tokenpool_engine.scheduler import Scheduler, Step
+from tokenpool_engine.stream import Stream
 
 
 class FakeRunner:
@@ -21,12 +22,12 @@ class FakeRunner:
         self.entered, self.gate = threading.Event(), threading.Event()
         self.gate.set()
 
-    def run(self, step: Step) -> dict[str, int]:
+    def run(self, step: Step) -> dict[str, Picked]:
         self.entered.set()
         self.gate.wait(10)
         if self.broken:
             raise RuntimeError("device fault")
-        return {part.request.id: 1 for part in step.slices if part.samples}
+        return {part.request.id: Picked(1) for part in step.slices if part.samples}
 
 
 class Parts:
@@ -105,10 +106,10 @@ class HangingRunner:
     def __init__(self) -> None:
         self.entered, self.let_go = threading.Event(), threading.Event()
 
-    def run(self, step: Step) -> dict[str, int]:
+    def run(self, step: Step) -> dict[str, Picked]:
         self.entered.set()
         self.let_go.wait(10)
-        return {part.request.id: 1 for part in step.slices if part.samples}
+        return {part.request.id: Picked(1) for part in step.slices if part.samples}
 
 
 async def test_a_step_that_does_not_come_back_turns_health_red() -> None:

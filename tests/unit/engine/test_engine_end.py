@@ -7,10 +7,11 @@ import threading
 import pytest
 
 from tokenpool_engine.cache import Ledger
-from tokenpool_engine.engine import STALL_SECONDS, Engine, Stream
+from tokenpool_engine.engine import STALL_SECONDS, Engine
 from tokenpool_engine.metrics import Metrics
-from tokenpool_engine.request import Finish, Request, Sampling
+from tokenpool_engine.request import Finish, Picked, Request, Sampling
 from tokenpool_engine.scheduler import Scheduler, Step
+from tokenpool_engine.stream import Stream
 
 
 class ForgetfulRunner:
@@ -21,9 +22,9 @@ class ForgetfulRunner:
         self.gate = threading.Event()
         self.gate.set()
 
-    def run(self, step: Step) -> dict[str, int]:
+    def run(self, step: Step) -> dict[str, Picked]:
         self.gate.wait()
-        return {} if self.forgets else {part.request.id: 1 for part in step.slices if part.samples}
+        return {} if self.forgets else {part.request.id: Picked(1) for part in step.slices if part.samples}
 
 
 class Subject:

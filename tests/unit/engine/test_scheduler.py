@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenpool_engine.cache import Ledger
-from tokenpool_engine.request import Finish, Request
+from tokenpool_engine.request import Finish, Picked, Request
 from tokenpool_engine.scheduler import Scheduler, Step
 
 BUDGET, SEQUENCES, PAGE = 16, 4, 4
@@ -24,7 +24,7 @@ def shape(step: Step) -> list[tuple[str, int, int, bool]]:
 
 
 def run(subject: Scheduler, step: Step, token: int = 7) -> None:
-    subject.commit(step, {part.request.id: token for part in step.slices if part.samples})
+    subject.commit(step, {part.request.id: Picked(token) for part in step.slices if part.samples})
 
 
 def test_a_prompt_goes_in_chunks_and_decodes_come_first() -> None:

@@ -1,38 +1,23 @@
-"""OpenAI's request bodies, as far as the shard serves them. Unknown fields are tolerated, wrong ones named."""
+"""OpenAI's request bodies, as far as the shard serves them. Unknown fields are tolerated, wrong ones named.
+
+Everything has a bound: a body may be large, but no field of it may cost more than its own request.
+"""
 
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tokenpool_engine.api.errors import ApiError
 
-class ApiError(Exception):
-    """A refusal in OpenAI's form."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str = "invalid_request",
-        param: str | None = None,
-        retry_after: int = 0,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.code, self.param = status, message, code, param
-        self.retry_after = retry_after
-
-    def body(self) -> dict[str, Any]:
-        """The error envelope."""
-        kind = "server_error" if self.status >= 500 else "invalid_request_error"
-        if self.status == 429:
-            kind = "rate_limit_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+CHOICES_MAX: Final = 16
+PROMPTS_MAX: Final = 32
+LOGPROBS_MAX: Final = 20
 
 
 class Body(BaseModel):
     """Base of request bodies: strict about types, tolerant about unknown names."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class StreamOptions(Body):
@@ -41,27 +26,64 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
+class NamedSchema(Body):
+    """A JSON schema and the name that the client gave it. Its alias is OpenAI's; the other name is pydantic's own."""
+
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class ResponseFormat(Body):
+    """OpenAI's structured output."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+
+class StructuredOutputs(Body):
+    """vLLM's structured output, as far as it is JSON."""
+
+    json_: Annotated[dict[str, Any] | str | None, Field(alias="json")] = None
+
+
 Count = Annotated[int, Field(ge=1)]
-Stop = str | Annotated[list[str], Field(max_length=16)] | None
+Token = Annotated[int, Field(ge=0, lt=1 << 31)]
+Tokens = Annotated[list[Token], Field(min_length=1)]
+StopText = Annotated[str, Field(max_length=256)]
+Stop = StopText | Annotated[list[StopText], Field(max_length=16)] | None
+Penalty = Annotated[float, Field(ge=-2, le=2, strict=False)]
+Bias = Annotated[float, Field(ge=-100, le=100, strict=False)]
+TokenText = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+Schema = dict[str, Any] | str | None
 
 
 class Generation(Body):
-    """What both endpoints have in common."""
+    """What both endpoints have in common. Below `stop_token_ids` are fields that are not OpenAI's, named as in vLLM."""
 
     model: str
     max_tokens: Count | None = None
     temperature: Annotated[float, Field(ge=0, le=2, strict=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1, strict=False)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    seed: int | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: Annotated[dict[TokenText, Bias], Field(max_length=1024)] | None = None
+    seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)] | None = None
     stop: Stop = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=1)] | None = None
-    ignore_eos: bool | None = None
-    """Not OpenAI's: go on to max_tokens, for load tests."""
-    logprobs: Literal[False] | Literal[0] | None = None
+    n: Annotated[int, Field(ge=1, le=CHOICES_MAX)] | None = None
+    response_format: ResponseFormat | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
+    stop_token_ids: Annotated[list[Token], Field(max_length=64)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1, strict=False)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10, strict=False)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    ignore_eos: bool | None = None
+    guided_json: Schema = None
+    structured_outputs: StructuredOutputs | None = None
+    return_token_ids: bool | None = None
+    continue_token_ids: list[Token] | None = None
+    """Not OpenAI's and not vLLM's: what the answer has already. It goes on from there, as if it had never stopped."""
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -100,22 +122,64 @@ class ChatRequest(Generation):
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=4096)]
     max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX)] | None = None
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        """How many likely tokens come with each token; None: no log probabilities."""
+        if self.top_logprobs and not self.logprobs:
+            raise ApiError(400, "top_logprobs: needs logprobs to be true", code="invalid_value", param="top_logprobs")
+        return self.top_logprobs or 0 if self.logprobs else None
 
 
 class CompletionRequest(Generation):
-    """POST /v1/completions. The prompt is one text or one list of token ids."""
+    """POST /v1/completions. The prompt is a text or a list of token ids, or several of one kind."""
 
     prompt: (
         str
-        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-        | Annotated[list[str], Field(min_length=1, max_length=1)]
+        | Tokens
+        | Annotated[list[str], Field(min_length=1, max_length=PROMPTS_MAX)]
+        | Annotated[list[Tokens], Field(min_length=1, max_length=PROMPTS_MAX)]
     )
+    logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX)] | Literal[False] | None = None
+    echo: bool | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """One entry a prompt."""
+        given = self.prompt
+        if isinstance(given, list) and not isinstance(given[0], int):
+            return list(given)
+        return [given]
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        """How many likely tokens come with each token; None: no log probabilities."""
+        return None if self.logprobs is None or self.logprobs is False else self.logprobs
+
+
+class TokenizeRequest(Body):
+    """POST /tokenize: a text, or a chat as the model's template writes it."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=4096)] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool = True
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(Body):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[Token]
 
 
 # Fields whose wrong values are right elsewhere: the answer says that it is the shard which cannot.
 NOT_SERVED: Final = {
-    "logprobs": "not supported by this pool",
-    "n": "this pool gives one answer a request; more than 1 is not supported",
+    "n": f"this pool gives 1 to {CHOICES_MAX} answers a prompt",
     "tools": "not supported by this pool",
 }
 
@@ -141,13 +205,4 @@ def parse(kind: type[B], raw: bytes) -> B:
 
 def is_kind(part: str | int) -> bool:
     """Whether a step of pydantic's path names one of the kinds that a field may have, not a field."""
-    return isinstance(part, str) and (part == "str" or "[" in part)
-
-
-def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """The usage object."""
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-    }
+    return isinstance(part, str) and (part in ("str", "bool") or "[" in part or part.startswith("constrained-"))

@@ -1,44 +1,32 @@
 """The OpenAI API of one shard over HTTP. It carries; admission decides, the engine computes."""
 
 import asyncio
-import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
 from tokenpool_api import names
-from tokenpool_engine.api.admission import Admitted, admit, check_queue
-from tokenpool_engine.api.openai import ApiError, ChatRequest, CompletionRequest, parse
-from tokenpool_engine.api.replies import Reply
-from tokenpool_engine.api.text import Detokenizer
-from tokenpool_engine.engine import Stream, Update
+from tokenpool_engine.api.admission import Admitted, Choice, admit, check_queue
+from tokenpool_engine.api.answer import Answer
+from tokenpool_engine.api.errors import ApiError, bug
+from tokenpool_engine.api.logprobs import TokenTexts
+from tokenpool_engine.api.openai import ChatRequest, CompletionRequest, parse
+from tokenpool_engine.api.replies import ChoiceReply, Reply
+from tokenpool_engine.api.sending import STARTED, send_stream, send_whole
+from tokenpool_engine.api.structured import read_grammar
+from tokenpool_engine.api.tokens import detokenize, tokenize
+from tokenpool_engine.grammar import Grammars
 from tokenpool_engine.request import Finish
 from tokenpool_engine.shard import Parts, Shard
+from tokenpool_engine.stream import Stream, Update
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES = 8 << 20
-STARTED = web.RequestKey("started", bool)
-"""Set on a request whose answer is on its way."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What an update brought in text. The last one has `finish`."""
-
-    text: str
-    tokens: int
-    finish: Finish | None = None
-
-
-class GenerationFailed(Exception):
-    """The engine could not finish a request; the text is for the client."""
 
 
 class Api:
@@ -49,19 +37,29 @@ class Api:
         self.open_streams: set[Stream] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._grammars: Grammars | None = None
+        self._texts: TokenTexts | None = None
 
     def application(self) -> web.Application:
         """The aiohttp application."""
         app = web.Application(client_max_size=BODY_BYTES, middlewares=[answer_in_openai_form])
         app.router.add_get("/v1/models", self.models)
+        app.router.add_get("/v1/models/{name:.+}", self.model)
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_post("/v1/completions", self.completions)
+        app.router.add_post("/tokenize", self.tokenize)
+        app.router.add_post("/detokenize", self.detokenize)
+        app.on_cleanup.append(self._clean_up)
         return app
 
     async def models(self, _request: web.Request) -> web.StreamResponse:
         """GET /v1/models."""
-        entry = {"id": self._shard.served_name, "object": "model", "created": 0, "owned_by": "tokenpool"}
-        return web.json_response({"object": "list", "data": [entry]})
+        return web.json_response({"object": "list", "data": [self._model_entry()]})
+
+    async def model(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/models/NAME."""
+        self._check_model(request.match_info["name"])
+        return web.json_response(self._model_entry())
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/chat/completions."""
@@ -71,28 +69,53 @@ class Api:
         """POST /v1/completions."""
         return await self._generate(request, parse(CompletionRequest, await request.read()))
 
+    async def tokenize(self, request: web.Request) -> web.StreamResponse:
+        """POST /tokenize."""
+        raw, parts = await request.read(), self._ready_parts()
+        return web.json_response(await asyncio.to_thread(tokenize, raw, parts))
+
+    async def detokenize(self, request: web.Request) -> web.StreamResponse:
+        """POST /detokenize."""
+        raw, parts = await request.read(), self._ready_parts()
+        return web.json_response(await asyncio.to_thread(detokenize, raw, parts))
+
     async def _generate(self, http: web.Request, body: ChatRequest | CompletionRequest) -> web.StreamResponse:
         parts = self._ready_parts()
-        if body.model != self._shard.served_name:
-            message = f"the model {body.model!r} does not exist; this pool serves {self._shard.served_name!r}"
-            raise ApiError(404, message, code="model_not_found", param="model")
-        is_chat = isinstance(body, ChatRequest)
-        identity = f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex}"
-        admitted = await asyncio.to_thread(admit, body, parts, identity)
+        self._check_model(body.model)
+        identity = f"{'chatcmpl' if isinstance(body, ChatRequest) else 'cmpl'}-{uuid.uuid4().hex}"
+        grammar = await read_grammar(body, self._grammars_of(parts))
+        admitted = await asyncio.to_thread(admit, body, parts, identity, grammar)
         self._ready_parts()  # a drain that began meanwhile does not wait for this one
-        check_queue(parts, admitted.request.limit, parts.metrics.tokens_per_second)
-        prompt_tokens = len(admitted.request.prompt)
-        reply = Reply(identity, int(time.time()), body.model, is_chat, prompt_tokens, body.includes_usage)
-        stream = self._open(parts, admitted)
+        check_queue(parts, admitted.tokens, parts.metrics.tokens_per_second)
+        reply = self._reply(identity, body, admitted, parts)
+        choices = [
+            ChoiceReply(reply, index, choice.request.prompt, choice.echo)
+            for index, choice in enumerate(admitted.choices)
+        ]
+        answers: list[Answer] = []
         try:
-            pieces = read_pieces(stream, Detokenizer(parts.tokenizer, admitted.stops))
+            for index, choice in enumerate(admitted.choices):
+                answers.append(Answer(index, self._open(parts, choice), choice.detokenizer))
             if body.stream:
-                return await send_stream(http, reply, pieces)
-            return await send_whole(reply, pieces)
+                return await send_stream(http, reply, answers, choices)
+            return await send_whole(reply, answers, choices)
         finally:
-            # Also when the client went away: the slot is free before the next step.
-            parts.engine.cancel(stream)
-            self._close(parts, stream)
+            # Also when the client went away: the slots are free before the next step.
+            self._close(parts, answers)
+
+    def _reply(self, identity: str, body: ChatRequest | CompletionRequest, admitted: Admitted, parts: Parts) -> Reply:
+        if self._texts is None:
+            self._texts = TokenTexts(parts.tokenizer)
+        return Reply(
+            identity,
+            int(time.time()),
+            body.model,
+            isinstance(body, ChatRequest),
+            admitted.prompt_tokens,
+            body.includes_usage,
+            bool(body.return_token_ids),
+            None if body.wanted_logprobs is None else self._texts,
+        )
 
     def _ready_parts(self) -> Parts:
         parts, reason = self._shard.parts, self._shard.not_ready
@@ -100,17 +123,36 @@ class Api:
             raise ApiError(503, f"this shard takes no requests: {reason}", code="shard_not_ready", retry_after=1)
         return parts
 
-    def _open(self, parts: Parts, admitted: Admitted) -> Stream:
-        stream = parts.engine.submit(admitted.request)
+    def _check_model(self, name: str) -> None:
+        if name != self._shard.served_name:
+            message = f"the model {name!r} does not exist; this pool serves {self._shard.served_name!r}"
+            raise ApiError(404, message, code="model_not_found", param="model")
+
+    def _model_entry(self) -> dict[str, str | int]:
+        return {"id": self._shard.served_name, "object": "model", "created": 0, "owned_by": "tokenpool"}
+
+    def _grammars_of(self, parts: Parts) -> Grammars:
+        if self._grammars is None:
+            self._grammars = Grammars(parts.tokenizer, parts.vocabulary, parts.stop_ids)
+        return self._grammars
+
+    def _open(self, parts: Parts, choice: Choice) -> Stream:
+        stream = ended_already(choice) or parts.engine.submit(choice.request)
         self.open_streams.add(stream)
         self._idle.clear()
         return stream
 
-    def _close(self, parts: Parts, stream: Stream) -> None:
-        self.open_streams.discard(stream)
+    def _close(self, parts: Parts, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            parts.engine.cancel(answer.stream)
+            self.open_streams.discard(answer.stream)
+            parts.metrics.requests.labels((answer.stream.ended or Finish.CANCELLED).value).inc()
         if not self.open_streams:
             self._idle.set()
-        parts.metrics.requests.labels((stream.ended or Finish.CANCELLED).value).inc()
+
+    async def _clean_up(self, _app: web.Application) -> None:
+        if self._grammars:
+            self._grammars.close()
 
     async def wait_idle(self, seconds: float) -> bool:
         """Wait until no request runs; False when that took too long."""
@@ -122,82 +164,19 @@ class Api:
 
     def cut(self, parts: Parts, error: str) -> None:
         """End what still runs with an explicit error."""
-        for stream in self.open_streams:
+        for stream in tuple(self.open_streams):
             stream.updates.put_nowait(Update(finish=Finish.ERROR, error=error))
             parts.engine.cancel(stream)
 
 
-async def read_pieces(stream: Stream, detokenizer: Detokenizer) -> AsyncIterator[Piece]:
-    """Text as it becomes certain. Raises GenerationFailed."""
-    tokens = 0
-    while True:
-        update = await stream.updates.get()
-        if update.finish in (Finish.ERROR, Finish.CANCELLED):
-            stream.ended = update.finish
-            raise GenerationFailed(update.error or "the request was cancelled")
-        tokens += len(update.tokens)
-        try:
-            text = detokenizer.push(update.tokens)
-            if update.finish and not detokenizer.stopped:
-                text += detokenizer.finish()
-        except Exception as error:
-            # Tokenizers come with the model. The headers may be out already: the stream itself must say that it ends.
-            log.exception("tokens could not be made text")
-            stream.ended = Finish.ERROR
-            raise GenerationFailed(f"the answer's tokens could not be made text: {type(error).__name__}") from error
-        if detokenizer.stopped or update.finish:
-            stream.ended = Finish.STOP if detokenizer.stopped else update.finish
-            yield Piece(text, tokens, stream.ended)
-            return
-        if text:
-            yield Piece(text, tokens)
-
-
-async def send_whole(reply: Reply, pieces: AsyncIterator[Piece]) -> web.StreamResponse:
-    """One JSON body."""
-    texts: list[str] = []
-    last = Piece("", 0)
-    try:
-        async for last in pieces:
-            texts.append(last.text)
-    except GenerationFailed as error:
-        raise ApiError(500, str(error), code="generation_failed") from error
-    return web.json_response(reply.whole("".join(texts), str(last.finish), last.tokens))
-
-
-async def send_stream(http: web.Request, reply: Reply, pieces: AsyncIterator[Piece]) -> web.StreamResponse:
-    """Server-sent events; ends with [DONE], or with an error event and without it."""
-    response = web.StreamResponse(
-        headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
-    )
-    http[STARTED] = True
-    await response.prepare(http)
-    opening = reply.opening()
-    if opening:
-        await response.write(event(opening))
-    try:
-        async for piece in pieces:
-            if piece.text:
-                await response.write(event(reply.piece(piece.text)))
-            if piece.finish:
-                await response.write(event(reply.closing(piece.finish)))
-                if reply.includes_usage:
-                    await response.write(event(reply.usage_chunk(piece.tokens)))
-                await response.write(b"data: [DONE]\n\n")
-    except GenerationFailed as error:
-        await response.write(event(ApiError(500, str(error), code="generation_failed").body()))
-    await response.write_eof()
-    return response
-
-
-def bug() -> ApiError:
-    """What a client hears of an error that is the shard's own; the log has the rest."""
-    return ApiError(500, "the shard has a bug; its log tells more", code="internal_error")
-
-
-def event(body: dict[str, Any]) -> bytes:
-    """One server-sent event."""
-    return b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+def ended_already(choice: Choice) -> Stream | None:
+    """A stream that has ended, for an answer of which another shard gave all but the end."""
+    if len(choice.request.output) < choice.request.max_tokens and not choice.detokenizer.stopped:
+        return None
+    stream = Stream(choice.request)
+    choice.request.finish = Finish.STOP if choice.detokenizer.stopped else Finish.LENGTH
+    stream.updates.put_nowait(Update(finish=choice.request.finish))
+    return stream
 
 
 @web.middleware

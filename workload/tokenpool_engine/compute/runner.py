@@ -6,6 +6,7 @@ from torch import Tensor
 
 from tokenpool_engine.compute.rows import Rows, lay_out
 from tokenpool_engine.compute.sampling import pick
+from tokenpool_engine.request import Picked
 from tokenpool_engine.scheduler import Step
 
 
@@ -38,19 +39,19 @@ class Runner:
         self._model = model
         self._best = getattr(model, "best", None)
 
-    def run(self, step: Step) -> dict[str, int]:
-        """Compute the row and pick the next token of each slice that samples: request id → token id."""
+    def run(self, step: Step) -> dict[str, Picked]:
+        """Compute the row and pick the next token of each slice that samples: request id → what was picked."""
         rows = lay_out(step, self._model.page_tokens)
         asking = [part.request for part in step.slices if part.samples]
         try:
             if self._best and all(request.sampling.is_plain for request in asking):
-                picked = self._best(rows)
+                picked = [Picked(token) for token in self._best(rows)]
             else:
                 picked = pick(self._model.logits(rows), asking)
         except Exception:
             self._model.clear([page for part in step.slices for page in part.pages])
             raise
-        return {request.id: token for request, token in zip(asking, picked, strict=True)}
+        return {request.id: one for request, one in zip(asking, picked, strict=True)}
 
     def close(self) -> None:
         """Give back what the model holds."""

@@ -1,6 +1,7 @@
 """Picks the next token. A function of logits, parameters, seed and position: nothing is remembered between calls.
 
-Random numbers are positional: the same request continued elsewhere gives the same tokens.
+Random numbers are positional: the same request continued elsewhere gives the same tokens. A row's token does not
+depend on the other rows.
 """
 
 import hashlib
@@ -9,31 +10,49 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tokenpool_engine.request import COLDEST, Request, Sampling
+from tokenpool_engine.compute.draw import Bounds, draw
+from tokenpool_engine.compute.scores import adjust
+from tokenpool_engine.request import STUCK, Picked, Request
 
 
-def pick(logits: Tensor, requests: Sequence[Request]) -> list[int]:
-    """The next token of each request; logits are float32 [requests, vocabulary]."""
+def pick(logits: Tensor, requests: Sequence[Request]) -> list[Picked]:
+    """The next token of each request; logits are float32 [requests, vocabulary] and stay as they are."""
     if not requests:
         return []
-    greedy: list[int] = logits.argmax(dim=-1).tolist()
-    return [
-        best if request.sampling.temperature < COLDEST else draw(row, request.sampling, request.known)
-        for row, best, request in zip(logits, greedy, requests, strict=True)
-    ]
+    scores, stuck = adjust(logits, requests)
+    drawn = [row for row, request in enumerate(requests) if not request.sampling.is_greedy and row not in stuck]
+    tokens: list[int] = [0] * len(requests) if len(drawn) == len(requests) else scores.argmax(dim=-1).tolist()
+    if drawn:
+        whole = len(drawn) == len(requests)
+        found = draw(scores if whole else scores[drawn], [bounds(requests[row]) for row in drawn])
+        for row, token in zip(drawn, found, strict=True):
+            tokens[row] = token
+    picked = with_logprobs(logits, requests, tokens)
+    return [STUCK if row in stuck else found for row, found in enumerate(picked)] if stuck else picked
 
 
-def draw(row: Tensor, sampling: Sampling, position: int) -> int:
-    """Draw from one row of logits with the random number of that position."""
-    scores, ids = torch.sort(row / sampling.temperature, descending=True, stable=True)
-    if sampling.top_k:
-        scores, ids = scores[: sampling.top_k], ids[: sampling.top_k]
-    mass = torch.softmax(scores, dim=-1).cumsum(dim=-1)
-    # The smallest set whose mass reaches top_p; at least the best token.
-    kept = int((mass < sampling.top_p).sum()) + 1
-    total = float(mass[min(kept, len(mass)) - 1])
-    index = int((mass < uniform(sampling.seed, position) * total).sum())
-    return int(ids[min(index, len(ids) - 1)])
+def bounds(request: Request) -> Bounds:
+    """What narrows the request's draw at its present position."""
+    sampling = request.sampling
+    chance = uniform(sampling.seed, request.known)
+    return Bounds(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, chance)
+
+
+def with_logprobs(logits: Tensor, requests: Sequence[Request], tokens: Sequence[int]) -> list[Picked]:
+    """The tokens with what was asked for about them, by the model's own distribution: before any parameter."""
+    picked = [Picked(token) for token in tokens]
+    rows = [row for row, request in enumerate(requests) if request.sampling.logprobs is not None]
+    if not rows:
+        return picked
+    chances = torch.log_softmax(logits[rows], dim=-1)
+    most = max(requests[row].sampling.logprobs or 0 for row in rows)
+    own = chances.gather(1, torch.tensor([[tokens[row]] for row in rows], device=chances.device))[:, 0].tolist()
+    values, ids = (found.tolist() for found in chances.topk(min(most, chances.shape[1]), dim=-1))
+    for at, row in enumerate(rows):
+        wanted = requests[row].sampling.logprobs or 0
+        top = tuple(zip(ids[at][:wanted], values[at][:wanted], strict=True))
+        picked[row] = Picked(tokens[row], own[at], top)
+    return picked
 
 
 def uniform(seed: int, position: int) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tokenpool_engine.api.admission import admit, check_queue
-from tokenpool_engine.api.openai import ApiError, ChatRequest, CompletionRequest, parse
+from tokenpool_engine.api.errors import ApiError
+from tokenpool_engine.api.openai import ChatRequest, CompletionRequest, parse
 from tokenpool_engine.request import Sampling
 from tokenpool_engine.shard import Limits
 
@@ -46,6 +47,13 @@ class FakeParts:
     vocabulary: int = 256
 
 
+class Decoding(LettersTokenizer):
+    """One that also reads ids."""
+
+    def decode(self, ids: list[int], **_keywords: bool) -> str:
+        return "".join(map(chr, ids))
+
+
 def text(**fields: Any) -> CompletionRequest:
     return parse(CompletionRequest, json.dumps({"model": "m", "prompt": "ab", **fields}).encode())
 
@@ -55,8 +63,16 @@ def chat(*contents: str, role: str = "user", **fields: Any) -> ChatRequest:
     return parse(ChatRequest, json.dumps({"model": "m", "messages": messages, **fields}).encode())
 
 
+CONTINUED = FakeParts(tokenizer=Decoding())
+
+
 def let_in(body: ChatRequest | CompletionRequest, parts: FakeParts | None = None) -> Any:
     return admit(body, parts or FakeParts(), "id")  # type: ignore[arg-type]
+
+
+def the_request(body: ChatRequest | CompletionRequest, parts: FakeParts | None = None) -> Any:
+    [choice] = let_in(body, parts).choices
+    return choice.request
 
 
 def refused(body: ChatRequest | CompletionRequest) -> ApiError:
@@ -75,11 +91,11 @@ def refused(body: ChatRequest | CompletionRequest) -> ApiError:
     ],
 )
 def test_text_gets_special_tokens_but_ids_and_templates_bring_their_own(body: Any, prompt: tuple[int, ...]) -> None:
-    assert let_in(body).request.prompt == prompt
+    assert the_request(body).prompt == prompt
 
 
 def test_what_is_not_given_gets_openais_defaults_and_a_seed_of_its_own() -> None:
-    first, second = let_in(text()).request, let_in(text()).request
+    first, second = the_request(text()), the_request(text())
     assert (first.max_tokens, first.stop_ids) == (16, frozenset({2}))
     assert (first.sampling.temperature, first.sampling.top_p, first.sampling.top_k) == (1.0, 1.0, 0)
     assert first.sampling.seed != second.sampling.seed
@@ -87,17 +103,58 @@ def test_what_is_not_given_gets_openais_defaults_and_a_seed_of_its_own() -> None
 
 def test_what_is_given_is_taken_zeros_included() -> None:
     body = text(temperature=0, top_p=0.5, top_k=7, seed=0, max_tokens=3, stop=["x"], ignore_eos=True)
-    admitted = let_in(body)
-    assert admitted.request.sampling == Sampling(0.0, 0.5, 7, 0)
-    assert (admitted.request.max_tokens, admitted.request.stop_ids, admitted.stops) == (3, frozenset(), ("x",))
+    one = the_request(body)
+    assert one.sampling == Sampling(0.0, 0.5, 7, 0)
+    assert (one.max_tokens, one.stop_ids) == (3, frozenset())
+
+
+def test_every_parameter_reaches_its_place() -> None:
+    body = text(
+        temperature=0.5,
+        min_p=0.1,
+        presence_penalty=0.2,
+        frequency_penalty=-0.3,
+        repetition_penalty=1.4,
+        logit_bias={"5": -100, "6": 1.5},
+        logprobs=3,
+        min_tokens=2,
+        stop_token_ids=[9, 8],
+        seed=4,
+    )
+    one = the_request(body)
+    assert one.sampling == Sampling(0.5, 1.0, 0, 4, 0.1, 0.2, -0.3, 1.4, ((5, -100.0), (6, 1.5)), 3, 2)
+    assert one.stop_ids == {2, 8, 9}
+
+
+def test_without_the_models_stop_ids_the_given_ones_still_count() -> None:
+    assert the_request(text(ignore_eos=True, stop_token_ids=[9])).stop_ids == {9}
+
+
+def test_every_choice_has_a_seed_of_its_own_and_the_first_one_that_of_a_lone_answer() -> None:
+    first, second, third = (choice.request for choice in let_in(text(n=3, seed=7)).choices)
+    assert first.sampling.seed == 7
+    assert len({7, 8, second.sampling.seed, third.sampling.seed}) == 4
+    assert [one.request.sampling.seed for one in let_in(text(n=3, seed=7)).choices][1] == second.sampling.seed
+    assert len({first.id, second.id, third.id}) == 3
+
+
+def test_several_prompts_times_n_come_in_order_and_count_their_prompts_once() -> None:
+    admitted = let_in(text(prompt=[[5], [6, 7]], n=2, max_tokens=3))
+    assert [choice.request.prompt for choice in admitted.choices] == [(5,), (5,), (6, 7), (6, 7)]
+    assert (admitted.prompt_tokens, admitted.tokens) == (3, 2 * 4 + 2 * 5)
+
+
+def test_a_continued_answer_begins_with_what_there_is_of_it() -> None:
+    one = the_request(text(prompt=[5], max_tokens=10, continue_token_ids=[6, 7]), CONTINUED)
+    assert (one.prompt, one.output, one.known, one.limit) == ((5,), [6, 7], 3, 11)
 
 
 def test_top_k_minus_one_means_no_bound() -> None:
-    assert let_in(text(top_k=-1)).request.sampling.top_k == 0
+    assert the_request(text(top_k=-1)).sampling.top_k == 0
 
 
 def test_a_chat_without_a_bound_does_not_take_a_whole_long_context() -> None:
-    assert let_in(chat("a"), FakeParts(limits=Limits(10_000, 1000))).request.max_tokens == 1024
+    assert the_request(chat("a"), FakeParts(limits=Limits(10_000, 1000))).max_tokens == 1024
 
 
 @pytest.mark.parametrize(
@@ -109,6 +166,14 @@ def test_a_chat_without_a_bound_does_not_take_a_whole_long_context() -> None:
         (chat(""), "messages", "no tokens"),
         (chat("a", role="alien"), "messages", "no aliens"),
         (text(prompt="x" * 99), "prompt", "the prompt has 100 tokens, but this pool allows 100 with the answer"),
+        (text(prompt=[[1], [300]]), "prompt", "must be below 256"),
+        (text(logit_bias={"256": 1}), "logit_bias", "must be below 256"),
+        (text(min_tokens=17), "min_tokens", "17 tokens are more than max_tokens, which is 16"),
+        (text(continue_token_ids=[256]), "continue_token_ids", "must be below 256"),
+        (text(continue_token_ids=[1], n=2), "continue_token_ids", "only one answer can be continued"),
+        (text(continue_token_ids=[1] * 5, max_tokens=4), "continue_token_ids", "5 tokens are more than max_tokens"),
+        (text(prompt=[[1]] * 32, n=3), "n", "96 answers are asked for; at most 64"),
+        (text(n=16, max_tokens=90), "n", "may take 1488 tokens; this shard queues 1000"),
         (text(max_tokens=98), "max_tokens", "max_tokens is 98, but after a prompt of 3 tokens this pool allows 97"),
     ],
 )

@@ -5,66 +5,19 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import openai
 import pytest
 
+from support.shard import Running, port_of
 from tokenpool_engine import admin
 from tokenpool_engine.api import admission, server
 from tokenpool_engine.api.server import Api
-from tokenpool_engine.assembly import build
 from tokenpool_engine.process import drain, listen
-from tokenpool_engine.settings import Serve
 from tokenpool_engine.shard import Shard
-
-
-class Running:
-    """A served shard: its parts, and where it listens."""
-
-    def __init__(self, shard: Shard, api: Api, url: str, admin_url: str, http: aiohttp.ClientSession) -> None:
-        self.shard, self.api, self.url, self.admin_url, self.http = shard, api, url, admin_url, http
-        assert shard.parts
-        self.parts = shard.parts
-
-    async def post(self, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
-        async with self.http.post(self.url + path, json={"model": "tiny", **body}) as answer:
-            return answer.status, await answer.json()
-
-    async def stream(self, **body: Any) -> list[str]:
-        whole = {"model": "tiny", "prompt": "abc", "stream": True, "temperature": 0, "ignore_eos": True, **body}
-        async with self.http.post(f"{self.url}/v1/completions", json=whole) as answer:
-            text = await answer.text()
-        return [event.removeprefix("data: ") for event in text.split("\n\n") if event]
-
-    async def admin(self, path: str) -> tuple[int, str]:
-        async with self.http.get(self.admin_url + path) as answer:
-            return answer.status, await answer.text()
-
-
-def port_of(runner: Any) -> int:
-    port: int = runner.addresses[0][1]
-    return port
-
-
-@pytest.fixture
-async def running(tiny_model: Path) -> AsyncIterator[Running]:
-    settings = Serve(tiny_model, "tiny", 32, 8, None, 2048, "float32", None, 1, 5, 4096, "127.0.0.1", 0, 0)
-    shard = Shard("tiny")
-    shard.parts = build(settings, shard)
-    shard.parts.engine.start(asyncio.get_running_loop())
-    api = Api(shard)
-    runners = [await listen(app, "127.0.0.1", 0) for app in (api.application(), admin.application(shard))]
-    urls = [f"http://127.0.0.1:{port_of(runner)}" for runner in runners]
-    async with aiohttp.ClientSession() as http:
-        yield Running(shard, api, urls[0], urls[1], http)
-    for runner in runners:
-        await runner.cleanup()
-    await asyncio.to_thread(shard.parts.engine.stop)
 
 
 async def test_the_real_client_streams_and_does_not(running: Running) -> None:
@@ -110,7 +63,7 @@ async def test_batched_answers_are_the_single_ones(running: Running) -> None:
     ("method", "path", "body", "status", "code"),
     [
         ("POST", "/v1/chat/completions", b"{nope", 400, "invalid_json"),
-        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": "x", "n": 9}', 400, "invalid_value"),
+        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": "x", "n": 99}', 400, "invalid_value"),
         ("POST", "/v1/completions", b'{"model": "tiny", "prompt": ""}', 400, "invalid_value"),
         ("POST", "/v1/completions", b'{"model": "tiny", "prompt": [999]}', 400, "invalid_request"),
         (

@@ -58,9 +58,10 @@ def test_stop_strings(text: str, stops: list[str], wanted: str | None, size: int
 
 def test_what_may_begin_a_stop_string_is_held_back() -> None:
     subject = Detokenizer(BytesTokenizer(), ["STOP"])
-    assert subject.push(list(b"abcST")) == "ab"
-    assert subject.push(list(b"art")) == "cST"
-    assert subject.finish() == "art"
+    assert subject.push(list(b"abcST")) == "abc"
+    assert subject.push(list(b"art")) == "STart"
+    assert subject.push(list(b"S")) == ""
+    assert subject.finish() == "S"
 
 
 @pytest.mark.parametrize("text", ["a b  c", " leading", "日本語 🦊", "x\n\ny"])
