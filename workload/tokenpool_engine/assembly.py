@@ -41,7 +41,7 @@ def build(settings: Serve, shard: Shard) -> Parts:
             Reason.OUT_OF_MEMORY,
             f"{settings.model} does not fit: {str(error) or type(error).__name__}; lower shards.kvCacheTokens",
         ) from error
-    metrics = Metrics(ledger, budget, monotonic)
+    metrics = Metrics(ledger, budget, monotonic, settings.served_name)
     scheduler = Scheduler(ledger, budget, settings.max_sequences)
     return Parts(
         engine=Engine(scheduler, Runner(model), metrics, monotonic),

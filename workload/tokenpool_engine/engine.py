@@ -60,7 +60,7 @@ class Engine:
 
     def submit(self, request: Request) -> Stream:
         """Queue a request. From any thread."""
-        stream = Stream(request, given=len(request.output))
+        stream = Stream(request, given=len(request.output), submitted_at=self._clock())
         with self._wake:
             if self._ended:
                 self._send([(stream, ENDED)])
@@ -125,8 +125,8 @@ class Engine:
                 self._scheduler.commit(step, sampled)
                 # Counted before anybody sees the tokens, so that who got an answer finds it in the numbers.
                 self._metrics.observe_step(step, self._clock() - began)
-                self._metrics.observe_queues(self._scheduler)
-                self._hand_out(step)
+                self._observe_queues()
+                self._hand_out(step, began)
             self._progress_at = self._clock()
 
     def _take_in(self) -> bool:
@@ -150,7 +150,7 @@ class Engine:
                 self._scheduler.cancel(stream.request)
             self._send([(stream, Update(finish=stream.request.finish))])
             self._streams.pop(stream.request.id, None)
-        self._metrics.observe_queues(self._scheduler)
+        self._observe_queues()
         return not stopping
 
     def _accept(self, stream: Stream) -> None:
@@ -166,17 +166,29 @@ class Engine:
     def _fail(self, step: Step, error: Exception) -> None:
         self._failed_steps += 1
         failed = self._scheduler.fail(step)
-        self._metrics.observe_queues(self._scheduler)
+        self._observe_queues()
         text = f"the shard could not compute this request: {type(error).__name__}"
         self._send([(self._streams.pop(request.id), Update(finish=Finish.ERROR, error=text)) for request in failed])
 
-    def _hand_out(self, step: Step) -> None:
-        updates = []
+    def _observe_queues(self) -> None:
+        waiting = self._scheduler.waiting
+        oldest = self._streams.get(waiting[0].id) if waiting else None
+        self._metrics.observe_queues(self._scheduler, oldest.submitted_at if oldest else None)
+
+    def _hand_out(self, step: Step, began: float) -> None:
+        updates, now = [], self._clock()
         for part in step.slices:
             stream = self._streams.get(part.request.id)
-            if stream is None or not part.samples:
+            if stream is None:
                 continue
-            updates.append((stream, stream.news()))
+            if not stream.started:
+                stream.started = True
+                self._metrics.observe_start(stream, began)
+            if not part.samples:
+                continue
+            news = stream.news()
+            self._metrics.observe_tokens(stream, len(news.tokens), now)
+            updates.append((stream, news))
             if part.request.finish:
                 del self._streams[part.request.id]
         self._send(updates)

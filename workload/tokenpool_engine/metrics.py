@@ -1,111 +1,150 @@
-"""What a shard says of itself in numbers: Prometheus series, and the sums that `/load` answers."""
+"""What a shard counts of its work, and the sums that `/load` answers."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import NamedTuple
 
 from tokenpool_api.wire import ShardLoad
 from tokenpool_engine.cache import Ledger
+from tokenpool_engine.exposition import Histograms, registry
+from tokenpool_engine.request import Finish
 from tokenpool_engine.scheduler import Scheduler, Step
+from tokenpool_engine.step_time import StepTime
+from tokenpool_engine.stream import Stream
 
 RATE_SECONDS = 10.0
-SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
-class _Reading(Collector):
-    """A counter whose value is kept elsewhere and read at the scrape."""
+class Recent(NamedTuple):
+    """One step of the last seconds."""
 
-    def __init__(self, name: str, text: str, read: Callable[[], float]) -> None:
-        self._name, self._text, self._read = name, text, read
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """One sample."""
-        yield CounterMetricFamily(self._name, self._text, value=self._read())
+    at: float
+    prompt: int
+    generated: int
+    seconds: float
 
 
 class Metrics:
     """Counts on the engine's thread; read from any."""
 
-    def __init__(self, ledger: Ledger, token_budget: int, clock: Callable[[], float]) -> None:
-        self.registry = CollectorRegistry()
-        self._ledger, self._budget, self._clock = ledger, token_budget, clock
-        self._recent: deque[tuple[float, int]] = deque()
+    def __init__(self, ledger: Ledger, token_budget: int, clock: Callable[[], float], model: str = "") -> None:
+        self.ledger, self._budget, self._clock = ledger, token_budget, clock
+        self._recent: deque[Recent] = deque()
         self.outstanding_tokens = 0
-        self._running = self._waiting = self._steps = self._prompt = self._generated = 0
-        self._counter("prompt_tokens", "Prompt tokens computed", lambda: self._prompt)
-        self._counter("generated_tokens", "Tokens generated", lambda: self._generated)
-        self._counter("steps", "Forward steps", lambda: self._steps)
-        self._gauge("running_requests", "Requests that run", lambda: self._running)
-        self._gauge("waiting_requests", "Requests that wait for a place", lambda: self._waiting)
-        self._gauge("outstanding_tokens", "Tokens to compute or generate, at most", lambda: self.outstanding_tokens)
-        self._gauge("kv_tokens_reserved", "Tokens of held cache pages", lambda: ledger.reserved_tokens)
-        self._gauge("kv_tokens_capacity", "Tokens of all cache pages", lambda: ledger.capacity_tokens)
-        self._sequences = self._histogram("step_sequences", "Requests in one step", SEQUENCES)
-        self._fill = self._histogram(
-            "step_budget_fill_ratio", "Tokens of a step over its budget", (0.1, 0.25, 0.5, 0.75, 1)
-        )
-        self._seconds = self._histogram("step_seconds", "Duration of one step", SECONDS)
-        self.requests = Counter(
-            "tokenpool_shard_requests", "Requests by how they ended", ["finish"], registry=self.registry
-        )
+        self.step_time = StepTime()
+        self.startup_seconds: dict[str, float] = {}
+        self.ended = dict.fromkeys(Finish, 0)
+        self.running = self.waiting = self.steps = self.prompt = self.generated = self.rows = 0
+        self.preemptions = self.recomputed = self.asked = 0
+        self._oldest_waiting: float | None = None
+        self.histograms = Histograms(model)
+        self.registry = registry(self, model)
 
     def observe_step(self, step: Step, seconds: float) -> None:
         """Book one computed step."""
         generated = sum(part.samples for part in step.slices)
-        self._steps += 1
-        self._generated += generated
-        self._prompt += sum(max(min(part.stop, len(part.request.prompt)) - part.start, 0) for part in step.slices)
-        self._sequences.observe(len(step.slices))
-        self._fill.observe(step.size / self._budget)
-        self._seconds.observe(seconds)
-        self._recent.append((self._clock(), generated))
+        prompt = sum(max(min(part.stop, len(part.request.prompt)) - part.start, 0) for part in step.slices)
+        decoding = sum(part.size == 1 for part in step.slices)
+        self.steps += 1
+        self.generated += generated
+        self.prompt += prompt
+        self.rows += step.size
+        self.histograms.sequences.observe(len(step.slices))
+        self.histograms.fill.observe(step.size / self._budget)
+        self.histograms.step_seconds.observe(seconds)
+        self.histograms.step_tokens.observe(step.size)
+        self.step_time.observe(decoding, step.size - decoding, seconds)
+        self._recent.append(Recent(self._clock(), prompt, generated, seconds))
         self._forget_old()
 
-    def observe_queues(self, scheduler: Scheduler) -> None:
-        """Note how much there is to do."""
-        self._running, self._waiting = len(scheduler.running), len(scheduler.waiting)
+    def observe_start(self, stream: Stream, now: float) -> None:
+        """A request's first tokens are computed now."""
+        self.asked += len(stream.request.prompt)
+        self.histograms.queue_seconds.observe(now - stream.submitted_at)
+
+    def observe_tokens(self, stream: Stream, fresh: int, now: float) -> None:
+        """A request got so many tokens; its stream knows when it got the ones before."""
+        if not fresh:
+            return
+        if stream.latest_at is None:
+            self.histograms.first_seconds.observe(now - stream.submitted_at)
+        else:
+            self.histograms.token_seconds.observe((now - stream.latest_at) / fresh, fresh)
+        stream.latest_at = now
+
+    def observe_end(self, stream: Stream) -> None:
+        """A request is over for whoever asked."""
+        ended = stream.ended or Finish.CANCELLED
+        self.ended[ended] += 1
+        if ended in (Finish.STOP, Finish.LENGTH):
+            self.histograms.answer_seconds.observe(self._clock() - stream.submitted_at)
+            self.histograms.prompt_lengths.observe(len(stream.request.prompt))
+            self.histograms.answer_lengths.observe(len(stream.request.output))
+
+    def observe_queues(self, scheduler: Scheduler, oldest_waiting: float | None = None) -> None:
+        """Note how much there is to do, and since when the oldest waiting request waits."""
+        self.running, self.waiting = len(scheduler.running), len(scheduler.waiting)
         self.outstanding_tokens = scheduler.outstanding_tokens
+        self.preemptions, self.recomputed = scheduler.preemptions, scheduler.recomputed_tokens
+        self._oldest_waiting = oldest_waiting
 
     @property
     def kv_tokens_capacity(self) -> int:
         """Tokens of all cache pages."""
-        return self._ledger.capacity_tokens
+        return self.ledger.capacity_tokens
 
     def tokens_per_second(self) -> float:
         """Generated tokens per second, mean over the last ten seconds."""
-        oldest = self._clock() - RATE_SECONDS
-        return sum(count for at, count in tuple(self._recent) if at >= oldest) / RATE_SECONDS
+        return sum(step.generated for step in self._lately()) / RATE_SECONDS
 
     def load(self, *, ready: bool, draining: bool) -> ShardLoad:
         """The body of `/load`."""
         return ShardLoad(
             ready=ready,
             draining=draining,
-            running_requests=self._running,
-            waiting_requests=self._waiting,
+            running_requests=self.running,
+            waiting_requests=self.waiting,
             outstanding_tokens=self.outstanding_tokens,
-            kv_tokens_reserved=self._ledger.reserved_tokens,
-            kv_tokens_capacity=self._ledger.capacity_tokens,
-            prompt_tokens_total=self._prompt,
-            generated_tokens_total=self._generated,
-            steps_total=self._steps,
+            kv_tokens_reserved=self.ledger.reserved_tokens,
+            kv_tokens_capacity=self.ledger.capacity_tokens,
+            prompt_tokens_total=self.prompt,
+            generated_tokens_total=self.generated,
+            steps_total=self.steps,
             tokens_per_second=self.tokens_per_second(),
         )
 
+    def _lately(self) -> list[Recent]:
+        oldest = self._clock() - RATE_SECONDS
+        return [step for step in tuple(self._recent) if step.at >= oldest]
+
     def _forget_old(self) -> None:
         oldest = self._clock() - RATE_SECONDS
-        while self._recent and self._recent[0][0] < oldest:
+        while self._recent and self._recent[0].at < oldest:
             self._recent.popleft()
 
-    def _counter(self, name: str, text: str, read: Callable[[], float]) -> None:
-        self.registry.register(_Reading(f"tokenpool_shard_{name}", text, read))
+    def idle_ratio(self) -> float:
+        """Share of the last ten seconds without a step."""
+        return max(1 - sum(step.seconds for step in self._lately()) / RATE_SECONDS, 0.0)
 
-    def _gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        Gauge(f"tokenpool_shard_{name}", text, registry=self.registry).set_function(read)
+    def queue_age(self) -> float:
+        """Seconds that the oldest request without a place has waited."""
+        oldest = self._oldest_waiting
+        return 0.0 if oldest is None else self._clock() - oldest
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"tokenpool_shard_{name}", text, buckets=buckets, registry=self.registry)
+    def kv_share(self) -> float:
+        """Share of cache pages that are held."""
+        return self.ledger.reserved_tokens / self.ledger.capacity_tokens
+
+    def valid_ratio(self) -> float:
+        """Share of computed tokens that were not computed before: rows have no padding, but preemption costs."""
+        return 1 - self.recomputed / self.rows if self.rows else 1.0
+
+    def costs(self) -> dict[str, float]:
+        """What a step takes, as far as it is known: seconds of an empty one, per sequence, per prompt token."""
+        found = self.step_time.coefficients
+        return {} if found is None else asdict(found)
+
+    def prompt_tokens_per_second(self) -> float:
+        """Prompt tokens computed per second, mean over the last ten seconds."""
+        return sum(step.prompt for step in self._lately()) / RATE_SECONDS

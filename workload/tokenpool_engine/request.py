@@ -93,6 +93,8 @@ class Request:
     output: list[int] = field(default_factory=list)
     computed: int = 0
     """Tokens whose keys and values are in the cache."""
+    reached: int = 0
+    """The most that `computed` ever was: what lies below is computed again after a preemption."""
     finish: Finish | None = None
     picked: list[Picked] = field(default_factory=list)
     """What is not handed out yet, where log probabilities were asked for."""

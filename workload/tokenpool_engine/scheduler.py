@@ -56,6 +56,7 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.preemptions = 0
+        self.recomputed_tokens = 0
 
     @property
     def is_idle(self) -> bool:
@@ -101,7 +102,9 @@ class Scheduler:
             request = part.request
             if request not in self.running:
                 continue
+            self.recomputed_tokens += max(min(part.stop, request.reached) - part.start, 0)
             request.computed = part.stop
+            request.reached = max(request.reached, part.stop)
             self._publish(request)
             if part.samples:
                 request.append(sampled[request.id])

@@ -78,6 +78,11 @@ class Stream:
     updates: Mailbox = field(default_factory=Mailbox)
     given: int = 0
     """Tokens of the output handed out so far, here or by another shard before; the engine's."""
+    submitted_at: float = 0.0
+    started: bool = False
+    """Some of it is computed."""
+    latest_at: float | None = None
+    """When it got its latest token."""
     ended: Finish | None = None
     """How the answer ended, which a stop string may do before the engine does; the server's."""
 

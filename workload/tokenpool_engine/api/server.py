@@ -146,7 +146,7 @@ class Api:
         for answer in answers:
             parts.engine.cancel(answer.stream)
             self.open_streams.discard(answer.stream)
-            parts.metrics.requests.labels((answer.stream.ended or Finish.CANCELLED).value).inc()
+            parts.metrics.observe_end(answer.stream)
         if not self.open_streams:
             self._idle.set()
 
