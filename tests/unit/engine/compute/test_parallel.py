@@ -18,11 +18,11 @@ from transformers import GPT2Config, LlamaConfig, Phi3Config, PretrainedConfig, 
 from support import parity
 from tokenpool_engine.compute import group
 from tokenpool_engine.compute.orders import Compute, Load, MakeCache, Order, Stop, decode, encode
-from tokenpool_engine.compute.parallel import Led
+from tokenpool_engine.compute.parallel import LeadingRunner, Led
 from tokenpool_engine.compute.plan import local_heads, refuse_too_few_gpus, refuse_unsplittable
 from tokenpool_engine.compute.rank import ORPHANED
 from tokenpool_engine.compute.ranks import Ranks
-from tokenpool_engine.failure import StartError
+from tokenpool_engine.failure import Reason, StartError
 from tokenpool_engine.request import Request
 from tokenpool_engine.scheduler import Slice, Step
 
@@ -90,6 +90,43 @@ def test_a_rank_that_dies_is_noticed_while_work_can_never_end(ranks: Ranks) -> N
     with pytest.raises(StartError, match=r"^RankLost: rank 1 of 2 was killed by SIGKILL"):
         ranks.guard(lambda: (ranks.processes[0].send_signal(signal.SIGKILL), Event().wait()))
     assert told.get(timeout=5).reason == "RankLost"
+
+
+class FailingRunner:
+    """Fails in every step."""
+
+    def run(self, step: Step) -> dict[str, int]:
+        raise RuntimeError("device fault")
+
+
+class FakeRanks:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def tell(self, order: Order) -> None:
+        self.told.append(order)
+
+    def fail(self, error: Exception) -> None:
+        self.told.append(str(error))
+
+
+def test_a_step_that_fails_on_rank_0_is_the_end_of_all() -> None:
+    ranks: Any = FakeRanks()
+    runner: Any = FailingRunner()
+    with pytest.raises(RuntimeError, match="device fault"):
+        LeadingRunner(ranks, runner).run(Step(()))
+    assert ranks.told == [Compute(Step(())), "device fault"]
+
+
+def test_the_first_loss_counts_and_late_watchers_hear_of_it(ranks: Ranks) -> None:
+    told: SimpleQueue[StartError] = SimpleQueue()
+    ranks.lose(StartError(Reason.RANK_LOST, "one"))
+    ranks.lose(StartError(Reason.RANK_LOST, "two"))
+    ranks.watch(told.put)
+    assert str(told.get_nowait()) == "RankLost: one"
+    assert told.empty()
 
 
 def test_a_rank_does_not_outlive_rank_0_even_while_it_waits_for_it(tmp_path: Path) -> None:
