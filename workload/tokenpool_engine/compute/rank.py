@@ -16,6 +16,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, NoReturn
 
+from tokenpool_engine.compute.orders import STOP, Compute, Load, MakeCache, decode
+
 log = logging.getLogger(__name__)
 
 FAILED: Final = 1
@@ -42,25 +44,26 @@ def main() -> None:
         log.exception("rank %d failed", given.number)
         wire.send_bytes(json.dumps(_failure(error)).encode())
         _end(FAILED)
-    _end(0)
 
 
 def _listen(wire: Connection, orders: "SimpleQueue[bytes]") -> None:
-    """Take orders in. Its own thread, so that the end of rank 0 is seen also while a step waits for it."""
+    """Take orders in. Its own thread, so that rank 0 can end this one, or be gone, also while a step waits for it."""
     while True:
         try:
-            orders.put(wire.recv_bytes())
+            frame = wire.recv_bytes()
         except (EOFError, OSError):
             log.error("rank 0 is gone")
             _end(ORPHANED)
+        if frame == STOP:
+            _end(0)
+        orders.put(frame)
 
 
-def _obey(wire: Connection, orders: "SimpleQueue[bytes]", given: argparse.Namespace) -> None:
+def _obey(wire: Connection, orders: "SimpleQueue[bytes]", given: argparse.Namespace) -> NoReturn:
     """Join the others, then do what comes; says `done` after everything but a step."""
     import torch
 
     from tokenpool_engine.compute import group, loader
-    from tokenpool_engine.compute.orders import Compute, Load, MakeCache, Stop, decode
     from tokenpool_engine.compute.stock import Stock
 
     torch.set_num_threads(given.threads)
@@ -77,8 +80,6 @@ def _obey(wire: Connection, orders: "SimpleQueue[bytes]", given: argparse.Namesp
                 wire.send_bytes(b"{}")
             case Compute(rows) if model:
                 model.logits(rows)
-            case Stop():
-                return
             case order:
                 raise ValueError(f"{order} came too early")
 

@@ -18,28 +18,17 @@ from transformers import GPT2Config, LlamaConfig, Phi3Config, PretrainedConfig, 
 from support import parity
 from tokenpool_engine.compute import group
 from tokenpool_engine.compute.orders import Compute, Load, MakeCache, Order, Stop, decode, encode
-from tokenpool_engine.compute.parallel import Led
+from tokenpool_engine.compute.parallel import LeadingRunner, Led
 from tokenpool_engine.compute.plan import local_heads, refuse_too_few_gpus, refuse_unsplittable
 from tokenpool_engine.compute.rank import ORPHANED
 from tokenpool_engine.compute.ranks import Ranks
 from tokenpool_engine.compute.rows import Rows, Span
 from tokenpool_engine.compute.runner import Runner
-from tokenpool_engine.failure import StartError
+from tokenpool_engine.failure import Reason, StartError
 
-SPLITTABLE = [
-    "llama, grouped heads",
-    "llama, tied embeddings",
-    "qwen2",
-    "qwen3",
-    "mistral, window",
-    "gpt-neox",
-    "phi",
-    "phi3",
-    "olmo2",
-    "mixtral",
-    "qwen3-moe",
-]
-PLAYS = [parity.PLAYS[title] for title in ("batched", "a prefix shared afterwards")]
+# One of each kind of plan: heads cut or gathered, projections apart or fused, experts; and a window, tied embeddings.
+SPLITTABLE = ["llama, tied embeddings", "qwen3", "mistral, window", "gpt-neox", "phi3", "mixtral", "qwen3-moe"]
+PLAY = parity.PLAYS["chunked"]
 
 
 ROWS = Rows(array("i", [7, 1, 2]), (Span(0, 1, 41, 0), Span(1, 2, 8, 3)), array("i", [3, 5, 9, 1]), array("i", [0, 2]))
@@ -60,18 +49,18 @@ def ranks() -> Iterator[Ranks]:
     group.leave()
 
 
-def answers(led: Led, name: str, folder: Path, tokenizer: PreTrainedTokenizerFast) -> list[dict[str, list[int]]]:
-    """What two ranks say in each of the plays, from weights in a folder."""
+def answers(led: Led, name: str, folder: Path, tokenizer: PreTrainedTokenizerFast) -> dict[str, list[int]]:
+    """What two ranks say, from weights in a folder."""
     parity.model(name).reference.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     loaded = led.load(folder, "float32")
     runner = Runner(led.stock(loaded, 128, parity.PAGE_TOKENS))
-    return [parity.play(runner, play) for play in PLAYS]
+    return parity.play(runner, PLAY)
 
 
 def test_two_ranks_say_what_generate_says(led: Led, tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     said = {name: answers(led, name, tmp_path / str(at), tokenizer) for at, name in enumerate(SPLITTABLE)}
-    assert said == {name: [parity.wanted(parity.model(name), play) for play in PLAYS] for name in SPLITTABLE}
+    assert said == {name: parity.wanted(parity.model(name), PLAY) for name in SPLITTABLE}
 
 
 def test_a_rank_that_cannot_load_gives_its_reason(ranks: Ranks, tmp_path: Path) -> None:
@@ -93,6 +82,43 @@ def test_a_rank_that_dies_is_noticed_while_work_can_never_end(ranks: Ranks) -> N
     with pytest.raises(StartError, match=r"^RankLost: rank 1 of 2 was killed by SIGKILL"):
         ranks.guard(lambda: (ranks.processes[0].send_signal(signal.SIGKILL), Event().wait()))
     assert told.get(timeout=5).reason == "RankLost"
+
+
+class FailingRunner:
+    """Fails in every step."""
+
+    def run(self, step: Step) -> dict[str, int]:
+        raise RuntimeError("device fault")
+
+
+class FakeRanks:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def tell(self, order: Order) -> None:
+        self.told.append(order)
+
+    def fail(self, error: Exception) -> None:
+        self.told.append(str(error))
+
+
+def test_a_step_that_fails_on_rank_0_is_the_end_of_all() -> None:
+    ranks: Any = FakeRanks()
+    runner: Any = FailingRunner()
+    with pytest.raises(RuntimeError, match="device fault"):
+        LeadingRunner(ranks, runner).run(Step(()))
+    assert ranks.told == [Compute(Step(())), "device fault"]
+
+
+def test_the_first_loss_counts_and_late_watchers_hear_of_it(ranks: Ranks) -> None:
+    told: SimpleQueue[StartError] = SimpleQueue()
+    ranks.lose(StartError(Reason.RANK_LOST, "one"))
+    ranks.lose(StartError(Reason.RANK_LOST, "two"))
+    ranks.watch(told.put)
+    assert str(told.get_nowait()) == "RankLost: one"
+    assert told.empty()
 
 
 def test_a_rank_does_not_outlive_rank_0_even_while_it_waits_for_it(tmp_path: Path) -> None:
