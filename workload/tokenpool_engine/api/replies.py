@@ -62,12 +62,14 @@ class Reply:
 
 
 class ChoiceReply:
-    """One choice's chunks, or its part of the whole body."""
+    """One choice's chunks, or its part of the whole body. A continued one had its opening elsewhere."""
 
-    def __init__(self, reply: Reply, index: int, prompt: Sequence[int] = (), echo: str = "") -> None:
+    def __init__(
+        self, reply: Reply, index: int, prompt: Sequence[int] = (), echo: str = "", *, continued: bool = False
+    ) -> None:
         self._reply, self._index, self._prompt, self._echo = reply, index, prompt, echo
         self._before, self._after = self._template()
-        self._opened = False
+        self._opened = continued
         self._offset = len(echo)
 
     def events(self, piece: Piece) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +27,7 @@ from tokenpool_engine.stream import Stream, Update
 log = logging.getLogger(__name__)
 
 BODY_BYTES = 8 << 20
+PLAIN_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -87,9 +89,9 @@ class Api:
         admitted = await asyncio.to_thread(admit, body, parts, identity, grammar)
         self._ready_parts()  # a drain that began meanwhile does not wait for this one
         check_queue(parts, admitted.tokens, parts.metrics.tokens_per_second)
-        reply = self._reply(identity, body, admitted, parts)
+        reply = self._reply(answer_id(http, identity), body, admitted, parts)
         choices = [
-            ChoiceReply(reply, index, choice.request.prompt, choice.echo)
+            ChoiceReply(reply, index, choice.request.prompt, choice.echo, continued=bool(choice.request.output))
             for index, choice in enumerate(admitted.choices)
         ]
         answers: list[Answer] = []
@@ -167,6 +169,12 @@ class Api:
         for stream in tuple(self.open_streams):
             stream.updates.put_nowait(Update(finish=Finish.ERROR, error=error))
             parts.engine.cancel(stream)
+
+
+def answer_id(http: web.Request, identity: str) -> str:
+    """The id in the body. It follows the request's id, so that an answer which goes on elsewhere keeps it."""
+    given = http.headers.get(names.HEADER_REQUEST_ID, "")
+    return f"{identity.partition('-')[0]}-{given}" if PLAIN_ID.fullmatch(given) else identity
 
 
 def ended_already(choice: Choice) -> Stream | None:

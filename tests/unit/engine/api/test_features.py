@@ -115,6 +115,27 @@ async def test_token_ids_come_with_every_chunk_when_asked_for(running: Running) 
     assert "token_ids" not in (await complete(running, **GREEDY))["choices"][0]
 
 
+async def test_a_continued_chat_has_no_second_opening_and_keeps_its_id(running: Running) -> None:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "temperature": 0}
+    whole = {**body, "stream": True, "ignore_eos": True, "return_token_ids": True}
+    found = []
+    for more in ({}, {"continue_token_ids": [97, 98]}):
+        headers = {"x-request-id": "abc-1"}
+        url = f"{running.url}/v1/chat/completions"
+        async with running.http.post(url, json={**whole, **more}, headers=headers) as answer:
+            events = [event.removeprefix("data: ") for event in (await answer.text()).split("\n\n") if event]
+        assert {chunk["id"] for chunk in chunks(events)} == {"chatcmpl-abc-1"}
+        found.append(["role" in chunk["choices"][0]["delta"] for chunk in chunks(events)])
+    assert found == [[True, False, False, False, False, False], [False, False, False]]
+
+
+@pytest.mark.parametrize("given", ["a b", "x" * 65, 'q"uote'])
+async def test_ids_that_are_not_plain_stay_out_of_the_body(running: Running, given: str) -> None:
+    body = {"model": "tiny", **GREEDY}
+    async with running.http.post(f"{running.url}/v1/completions", json=body, headers={"x-request-id": given}) as answer:
+        assert given not in (await answer.json())["id"]
+
+
 @pytest.mark.parametrize("extra", [{}, {"presence_penalty": 1.5, "frequency_penalty": 0.5}, {"min_tokens": 9}])
 @pytest.mark.parametrize("cut", [1, 5, 11, 12])
 async def test_an_answer_goes_on_where_it_was_lost(running: Running, extra: dict[str, Any], cut: int) -> None:

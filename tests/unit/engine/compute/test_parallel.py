@@ -10,20 +10,24 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig, Phi3Config, PretrainedConfig, PreTrainedTokenizerFast
 
 from support import parity
+from support.llamas import CONFIGS as LLAMAS
+from support.llamas import make
 from tokenpool_engine.compute import group
 from tokenpool_engine.compute.orders import Compute, Load, MakeCache, Order, Stop, decode, encode
-from tokenpool_engine.compute.parallel import LeadingRunner, Led
+from tokenpool_engine.compute.parallel import Leading, Led
 from tokenpool_engine.compute.plan import local_heads, refuse_too_few_gpus, refuse_unsplittable
 from tokenpool_engine.compute.rank import ORPHANED
 from tokenpool_engine.compute.ranks import Ranks
 from tokenpool_engine.compute.rows import Rows, Span
 from tokenpool_engine.compute.runner import Runner
+from tokenpool_engine.compute.stock import Stock
 from tokenpool_engine.failure import Reason, StartError
 
 # One of each kind of plan: heads cut or gathered, projections apart or fused, experts; and a window, tied embeddings.
@@ -84,13 +88,6 @@ def test_a_rank_that_dies_is_noticed_while_work_can_never_end(ranks: Ranks) -> N
     assert told.get(timeout=5).reason == "RankLost"
 
 
-class FailingRunner:
-    """Fails in every step."""
-
-    def run(self, step: Step) -> dict[str, int]:
-        raise RuntimeError("device fault")
-
-
 class FakeRanks:
     """Notes what it is told."""
 
@@ -104,12 +101,16 @@ class FakeRanks:
         self.told.append(str(error))
 
 
-def test_a_step_that_fails_on_rank_0_is_the_end_of_all() -> None:
+def test_a_step_that_fails_on_rank_0_is_the_end_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: object) -> None:
+        raise RuntimeError("device fault")
+
+    monkeypatch.setattr(Stock, "logits", fault)
     ranks: Any = FakeRanks()
-    runner: Any = FailingRunner()
+    leading = Leading(ranks, make(LLAMAS["llama"]), 1, 32)
     with pytest.raises(RuntimeError, match="device fault"):
-        LeadingRunner(ranks, runner).run(Step(()))
-    assert ranks.told == [Compute(Step(())), "device fault"]
+        leading.logits(ROWS)
+    assert ranks.told == [Compute(ROWS), "device fault"]
 
 
 def test_the_first_loss_counts_and_late_watchers_hear_of_it(ranks: Ranks) -> None:
