@@ -126,7 +126,8 @@ async def test_a_continued_chat_has_no_second_opening_and_keeps_its_id(running: 
             events = [event.removeprefix("data: ") for event in (await answer.text()).split("\n\n") if event]
         assert {chunk["id"] for chunk in chunks(events)} == {"chatcmpl-abc-1"}
         found.append(["role" in chunk["choices"][0]["delta"] for chunk in chunks(events)])
-    assert found == [[True, False, False, False, False, False], [False, False, False]]
+    # How many chunks there are is a matter of time.
+    assert [(roles[0], any(roles[1:])) for roles in found] == [(True, False), (False, False)]
 
 
 @pytest.mark.parametrize("given", ["a b", "x" * 65, 'q"uote'])

@@ -19,11 +19,14 @@ def token_lists(events: list[str]) -> list[list[int]]:
     return [choice["token_ids"] for choice in choices if "token_ids" in choice]
 
 
+def flat(lists: list[list[int]]) -> list[int]:
+    return [token for tokens in lists for token in tokens]
+
+
 async def test_what_the_transport_has_no_room_for_is_joined_and_not_lost(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = token_lists(await running.stream(**BODY))
-    assert max(map(len, plain)) == 1
     # Less room than nothing: every update waits for the task, which the loop gets to when it has time.
     monkeypatch.setattr(sending, "UNREAD_BYTES", -1)
     slow = asyncio.create_task(running.stream(**BODY))
@@ -37,7 +40,7 @@ async def test_what_the_transport_has_no_room_for_is_joined_and_not_lost(
     for update in held:
         forward(update)
     joined = token_lists(await slow)
-    assert [token for chunk in joined for token in chunk] == [token for chunk in plain for token in chunk]
+    assert flat(joined) == flat(plain)
     assert max(map(len, joined)) > 1
 
 
@@ -50,7 +53,7 @@ async def test_http_1_0_gets_its_events_without_chunks(running: Running) -> None
     assert b" 200 " in head.splitlines()[0]
     assert b"chunked" not in head.lower()
     found = [event.removeprefix("data: ") for event in events.decode().split("\n\n") if event]
-    assert token_lists(found) == token_lists(await running.stream(**BODY))
+    assert flat(token_lists(found)) == flat(token_lists(await running.stream(**BODY)))
     writer.close()
     await writer.wait_closed()
 
