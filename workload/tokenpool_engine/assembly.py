@@ -10,6 +10,7 @@ from tokenpool_engine.compute.choose import PAGE_TOKENS, Room, choose
 from tokenpool_engine.compute.parallel import team
 from tokenpool_engine.compute.runner import Runner
 from tokenpool_engine.compute.shape import cache_shape
+from tokenpool_engine.compute.sparing import give_back
 from tokenpool_engine.engine import Engine, monotonic
 from tokenpool_engine.failure import Reason, StartError
 from tokenpool_engine.metrics import Metrics
@@ -25,10 +26,10 @@ def build(settings: Serve, shard: Shard) -> Parts:
     threads = settings.threads or max(usable_cpus() // settings.tensor_parallel, 1)
     torch.set_num_threads(threads)
     ranks = team(settings.tensor_parallel, threads)
-    shard.stage = "loading weights"
+    shard.enter("loading weights")
     try:
         loaded = ranks.load(settings.model, settings.dtype)
-        shard.stage = "making the KV cache"
+        shard.enter("proving and packing the model")
         ledger = Ledger(_pages(settings, loaded), PAGE_TOKENS)
         budget = settings.token_budget or (1024 if loaded.device.type == "cuda" else 512)
         length = min(settings.max_model_length or loaded.max_length, loaded.max_length, ledger.capacity_tokens)
@@ -41,6 +42,7 @@ def build(settings: Serve, shard: Shard) -> Parts:
             Reason.OUT_OF_MEMORY,
             f"{settings.model} does not fit: {str(error) or type(error).__name__}; lower shards.kvCacheTokens",
         ) from error
+    give_back()
     metrics = Metrics(ledger, budget, monotonic, settings.served_name)
     scheduler = Scheduler(ledger, budget, settings.max_sequences)
     return Parts(

@@ -1,8 +1,9 @@
 """The loop: take what came in, plan, run, commit, hand out. One thread of its own; the rest of the process only talks
 to it through `submit` and `cancel`.
 
-A step that fails ends its own requests with an error, never the process; several in a row turn health red. Should a bug
-end the loop itself, every request that it had, and every later one, still gets an explicit end.
+A step that fails ends its own requests with an error, not the process. Several in a row turn health red, more end the
+loop. Should that or a bug end it, every request that it had, and every later one, gets an explicit end, and whoever
+watches hears why.
 """
 
 import asyncio
@@ -20,7 +21,9 @@ from tokenpool_engine.stream import ENDED, Stream, Update
 
 log = logging.getLogger(__name__)
 
+# So many failed steps in a row turn health red; so many end the process, for a new one may do better.
 FAILED_STEPS_LIMIT = 3
+FAILED_STEPS_END = 10
 STALL_SECONDS = 120.0
 
 
@@ -29,6 +32,13 @@ class Computer(Protocol):
 
     def run(self, step: Step) -> Mapping[str, Picked]:
         """Request id → what was picked, for slices that sample."""
+
+    def close(self) -> None:
+        """Give back threads and memory."""
+
+
+class RepeatedFailure(Exception):
+    """One step after the other failed; the text has the last reason."""
 
 
 class Engine:
@@ -45,6 +55,11 @@ class Engine:
         self._progress_at = clock()
         self._failed_steps = 0
         self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._watcher: Callable[[str], None] | None = None
+
+    def watch(self, ended: Callable[[str], None]) -> None:
+        """Before the start: call `ended` on the engine's thread, with the reason, should the loop end by itself."""
+        self._watcher = ended
 
     def start(self, event_loop: asyncio.AbstractEventLoop) -> None:
         """Start the thread; updates go to that event loop."""
@@ -97,17 +112,23 @@ class Engine:
 
     def _live(self) -> None:
         """The thread: the loop, then an end for everybody who still waits."""
+        reason = ""
         try:
             self._loop()
-        except Exception:
+        except RepeatedFailure as error:
+            reason = str(error)
+        except Exception as error:
             log.exception("a bug has ended the engine's loop")
-        finally:
-            with self._wake:
-                self._ended = True
-                left = [*self._streams.values(), *self._inbox]
-                self._inbox.clear()
-            self._streams.clear()
-            self._send([(stream, ENDED) for stream in left])
+            reason = f"a bug has ended the engine's loop: {type(error).__name__}: {error}"
+        with self._wake:
+            self._ended = True
+            left = [*self._streams.values(), *self._inbox]
+            self._inbox.clear()
+        self._streams.clear()
+        self._send([(stream, ENDED) for stream in left])
+        self._runner.close()
+        if reason and self._watcher:
+            self._watcher(reason)
 
     def _loop(self) -> None:
         while self._take_in():
@@ -169,6 +190,9 @@ class Engine:
         self._observe_queues()
         text = f"the shard could not compute this request: {type(error).__name__}"
         self._send([(self._streams.pop(request.id), Update(finish=Finish.ERROR, error=text)) for request in failed])
+        if self._failed_steps >= FAILED_STEPS_END:
+            last = f"{type(error).__name__}: {error}"
+            raise RepeatedFailure(f"{self._failed_steps} steps in a row failed, the last with {last}")
 
     def _observe_queues(self) -> None:
         waiting = self._scheduler.waiting

@@ -20,6 +20,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     TENSOR_PARALLEL = "TensorParallelImpossible"
     RANK_LOST = "RankLost"
+    ENGINE_FAILED = "EngineFailed"
 
 
 class StartError(Exception):

@@ -67,6 +67,7 @@ class Metrics:
         """A request got so many tokens; its stream knows when it got the ones before."""
         if not fresh:
             return
+        self.startup_seconds.setdefault("first token", now - stream.submitted_at)
         if stream.latest_at is None:
             self.histograms.first_seconds.observe(now - stream.submitted_at)
         else:

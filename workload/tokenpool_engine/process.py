@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tokenpool_engine import admin
 from tokenpool_engine.api.server import Api
-from tokenpool_engine.failure import StartError
+from tokenpool_engine.failure import Reason, StartError
 from tokenpool_engine.settings import Serve
 from tokenpool_engine.shard import Parts, Shard
 
@@ -38,7 +38,10 @@ async def serve(settings: Serve) -> None:
 
 def load(settings: Serve, shard: Shard) -> Parts:
     """Import torch and put the shard together; blocks. Probes are answered meanwhile."""
-    shard.stage = "loading torch"
+    shard.enter("loading torch")
+    from tokenpool_engine.compute.sparing import import_sparingly
+
+    import_sparingly()
     from tokenpool_engine.assembly import build
 
     return build(settings, shard)
@@ -53,9 +56,10 @@ async def first_of(loading: "asyncio.Task[Parts]", stop: asyncio.Event) -> Parts
 
 
 async def serve_model(settings: Serve, shard: Shard, parts: Parts, stop: asyncio.Event) -> None:
-    """From loaded to drained. Raises StartError when a rank is lost on the way."""
+    """From loaded to drained. Raises StartError when a rank or the engine is lost on the way."""
     loop, api = asyncio.get_running_loop(), Api(shard)
     lost: asyncio.Future[StartError] = loop.create_future()
+    parts.engine.watch(lambda reason: _from_thread(loop, lost, StartError(Reason.ENGINE_FAILED, reason)))
     if parts.ranks:
         parts.ranks.watch(lambda loss: _from_thread(loop, lost, loss))
     living = asyncio.create_task(live(settings, shard, parts, api, stop))
@@ -70,11 +74,17 @@ async def serve_model(settings: Serve, shard: Shard, parts: Parts, stop: asyncio
 
 
 def _from_thread(loop: asyncio.AbstractEventLoop, lost: "asyncio.Future[StartError]", loss: StartError) -> None:
-    loop.call_soon_threadsafe(lost.set_result, loss)
+    """The first reason counts."""
+    loop.call_soon_threadsafe(_set_first, lost, loss)
+
+
+def _set_first(lost: "asyncio.Future[StartError]", loss: StartError) -> None:
+    if not lost.done():
+        lost.set_result(loss)
 
 
 async def fall(shard: Shard, parts: Parts, api: Api, loss: StartError) -> NoReturn:
-    """Without all its ranks the shard ends: every stream gets an error. The engine may never return from its step."""
+    """Without its engine or a rank the shard ends: every stream gets an error. A step may never return."""
     shard.draining = True
     log.error("cutting %d requests: %s", len(api.open_streams), loss)
     api.cut(parts, "the shard has lost a part of itself")
@@ -86,8 +96,11 @@ async def live(settings: Serve, shard: Shard, parts: Parts, api: Api, stop: asyn
     """Serve until told to stop, then drain."""
     parts.engine.start(asyncio.get_running_loop())
     runner = await listen(api.application(), settings.host, settings.port)
+    shard.enter("ready")
+    parts.metrics.startup_seconds.update(shard.stage_seconds)
     shard.parts = parts
-    log.info("ready: %s, %d tokens of KV cache", settings.served_name, parts.metrics.kv_tokens_capacity)
+    stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in shard.stage_seconds.items())
+    log.info("ready: %s, %d tokens of KV cache; %s", settings.served_name, parts.metrics.kv_tokens_capacity, stages)
     await stop.wait()
     await drain(settings.drain_seconds, shard, parts, api)
     await runner.cleanup()

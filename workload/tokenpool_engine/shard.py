@@ -3,8 +3,9 @@
 No torch here, so that the admin port answers while torch itself is being loaded.
 """
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tokenpool_engine.engine import Engine
@@ -51,6 +52,15 @@ class Shard:
     stage: str = "starting"
     draining: bool = False
     parts: Parts | None = None
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    """How long each stage of the start took, and all of it until the shard was ready."""
+    _entered_at: float = field(default_factory=time.monotonic)
+
+    def enter(self, stage: str) -> None:
+        """Go on to the next stage of the start. The first began with the process's imports."""
+        now = time.monotonic()
+        self.stage_seconds[self.stage] = now - self._entered_at
+        self.stage, self._entered_at = stage, now
 
     @property
     def not_ready(self) -> str:

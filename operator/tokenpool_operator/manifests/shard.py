@@ -87,6 +87,7 @@ def engine_args(pool: str, spec: TokenPoolSpec, path: str) -> list[str]:
         "--max-model-length": shards.max_model_length,
         "--kv-cache-tokens": shards.kv_cache_tokens,
         "--dtype": shards.dtype.value,
+        "--quantization": shards.quantization.value if shards.quantization else None,
         "--threads": shards.threads,
         # Said only where it matters, so that shards from before there was a choice stay what they are.
         "--tensor-parallel": shards.tensor_parallel if shards.tensor_parallel > 1 else None,

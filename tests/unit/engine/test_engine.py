@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from queue import SimpleQueue
 
 import pytest
 
@@ -18,7 +19,7 @@ class FakeRunner:
     """Gives token 1, and fails while `broken`; a step waits for the gate."""
 
     def __init__(self) -> None:
-        self.broken = False
+        self.broken = self.closed = False
         self.entered, self.gate = threading.Event(), threading.Event()
         self.gate.set()
 
@@ -28,6 +29,9 @@ class FakeRunner:
         if self.broken:
             raise RuntimeError("device fault")
         return {part.request.id: Picked(1) for part in step.slices if part.samples}
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class Parts:
@@ -90,6 +94,20 @@ async def test_several_failed_steps_in_a_row_turn_health_red_and_a_good_one_gree
     assert parts.engine.trouble() == ""
 
 
+async def test_more_failed_steps_in_a_row_end_the_engine_and_whoever_watches_hears_why() -> None:
+    parts = Parts()
+    heard: SimpleQueue[str] = SimpleQueue()
+    parts.engine.watch(heard.put)
+    parts.engine.start(asyncio.get_running_loop())
+    parts.runner.broken = True
+    for number in range(10):
+        assert (await finish(parts.engine.submit(request(f"r{number}"))))[1] is Finish.ERROR
+    reason = "10 steps in a row failed, the last with RuntimeError: device fault"
+    assert await asyncio.to_thread(heard.get, timeout=10) == reason
+    assert (await finish(parts.engine.submit(request("late"))))[2] == "the shard's engine has ended"
+    assert parts.runner.closed
+
+
 class Clock:
     """Time that stands still until told otherwise."""
 
@@ -110,6 +128,9 @@ class HangingRunner:
         self.entered.set()
         self.let_go.wait(10)
         return {part.request.id: Picked(1) for part in step.slices if part.samples}
+
+    def close(self) -> None:
+        self.closed = True
 
 
 async def test_a_step_that_does_not_come_back_turns_health_red() -> None:

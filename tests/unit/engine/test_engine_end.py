@@ -26,6 +26,9 @@ class ForgetfulRunner:
         self.gate.wait()
         return {} if self.forgets else {part.request.id: Picked(1) for part in step.slices if part.samples}
 
+    def close(self) -> None:
+        """There is nothing to close."""
+
 
 class Subject:
     """An engine on that runner and on a clock of ours."""

@@ -53,6 +53,7 @@ def test_does_not_change_what_a_shard_is(spec: Raw) -> None:
         {"shards": {"min": 2, "dtype": "float32"}},
         {"shards": {"min": 2, "threads": 2}},
         {"shards": {"min": 2, "tensorParallel": 2}},
+        {"shards": {"min": 2, "quantization": "int8"}},
         {"shards": {"min": 2, "resources": {"limits": {"nvidia.com/gpu": 1}}}},
         {"shards": {"min": 2, "nodeSelector": {"gpu": "h200"}}},
         {"shards": {"min": 2, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from tokenpool_engine.compute import selfcheck
+from tokenpool_engine.compute import quality, selfcheck
 from tokenpool_engine.compute.lean import Lean
 from tokenpool_engine.compute.llama import Llama, NotLlama, read
 from tokenpool_engine.compute.loader import Loaded
@@ -52,9 +52,13 @@ def choose(loaded: Loaded, room: Room, ranks: Alone, *, int8: bool = False) -> M
     else:
         for name, make in _ways(llama, loaded, room, int8=int8):
             try:
-                return _agreeing(make(), name, proof, loaded.model.config.vocab_size, tolerance)
+                model = _agreeing(make(), name, proof, loaded.model.config.vocab_size, tolerance)
             except (Unsuitable, Disagrees) as error:
                 reasons.append(f"{name}: {error}")
+            else:
+                if int8:
+                    _tell_quality(loaded, model, room)
+                return model
     for reason in reasons:
         log.warning("%s", reason)
     if int8:
@@ -83,6 +87,16 @@ def _ways(llama: Llama, loaded: Loaded, room: Room, *, int8: bool) -> Iterator[t
         yield "compiled kernel", lambda: Native(llama, room.pages, room.threads, room.max_rows, int8=int8)
     if not int8:
         yield "lean loop", lambda: Lean(llama, room.pages, PAGE_TOKENS)
+
+
+def _tell_quality(loaded: Loaded, model: Model, room: Room) -> None:
+    """What int8 costs is another number for each model; whoever chose it should see it."""
+    if room.pages * PAGE_TOKENS < quality.TOKENS or room.max_rows < quality.AT_ONCE:
+        log.warning("the cache or the token budget is too small to measure the quality of int8")
+        return
+    reference = Stock(loaded.model, -(-quality.TOKENS // PAGE_TOKENS), PAGE_TOKENS)
+    found = quality.measure(reference, model, loaded.tokenizer, loaded.model.config.vocab_size)
+    log.info("int8 against the model's own forward: %s", found)
 
 
 def _agreeing(model: Any, name: str, proof: Proof, vocabulary: int, tolerance: float) -> Model:

@@ -4,6 +4,7 @@ for the whole call, so that HTTP is served while a step computes.
 
 import ctypes
 import logging
+import mmap
 import os
 import time
 from array import array
@@ -119,10 +120,8 @@ class Native:
         self.vocabulary = model.vocabulary
         self._max_rows = max_rows
         self._page_size = model.kv_heads * PAGE_TOKENS * model.head_size
-        size = pages * self._page_size
-        # Untouched pages of the cache take no memory: zeros come from the kernel, page by page.
-        self._keys = [torch.zeros(size, dtype=torch.bfloat16) for _ in model.layers]
-        self._values = [torch.zeros(size, dtype=torch.bfloat16) for _ in model.layers]
+        self._keys = [_untouched(pages * self._page_size) for _ in model.layers]
+        self._values = [_untouched(pages * self._page_size) for _ in model.layers]
         self._model = self._describe(model, INT8 if int8 else FMA)
         if not int8:
             self._model.kind = self._faster_kind() if kind is None else kind
@@ -212,7 +211,8 @@ class Native:
             kind,
             model.epsilon,
             model.scaling,
-            self._keep(model.embedding.bfloat16()),
+            # Weights that are views of the file would keep all of it mapped.
+            self._keep(model.embedding.to(torch.bfloat16, copy=True)),
             self._keep(model.cosine.float()),
             self._keep(model.sine.float()),
             self._keep(model.norm.float()),
@@ -256,6 +256,11 @@ class Native:
         tensor = tensor.contiguous()
         self._kept.append(tensor)
         return tensor.data_ptr()
+
+
+def _untouched(size: int) -> Tensor:
+    """Zeros that take memory only where something was written: torch's own are written at once."""
+    return torch.frombuffer(mmap.mmap(-1, 2 * size), dtype=torch.bfloat16)
 
 
 def _address(numbers: "array[int]") -> int:
