@@ -155,6 +155,8 @@ class Play:
     waves: tuple[tuple[str, ...], ...]
     budget: int = 512
     pages: int = 128
+    shares: bool = False
+    preempts: bool = False
 
 
 RAGGED = tuple(name for name in PROMPTS if name.startswith("of"))
@@ -163,9 +165,11 @@ PLAYS = {
     "batched": Play((RAGGED,)),
     "chunked": Play((RAGGED,), budget=11),
     "a prefix shared at once": Play((("shared, one", "of 9", "shared, other"),), budget=32),
-    "a prefix shared afterwards": Play((("shared, one",), ("shared, other", "prefix alone", "of 5")), budget=32),
+    "a prefix shared afterwards": Play(
+        (("shared, one",), ("shared, other", "prefix alone", "of 5")), budget=32, shares=True
+    ),
     # Room for the longest request and little more, so that the others have to wait or to give way.
-    "few pages": Play((RAGGED,), budget=24, pages=12),
+    "few pages": Play((RAGGED,), budget=24, pages=12, shares=True, preempts=True),
 }
 
 
@@ -233,7 +237,10 @@ def tells(answers: Collection[Sequence[int]]) -> bool:
 def play(runner: Computer, one: Play) -> dict[str, list[int]]:
     """Answers by prompt."""
     waves = [[Request(name, PROMPTS[name], ANSWER_TOKENS, Sampling(0.0)) for name in wave] for wave in one.waves]
-    drive(runner, waves, one.budget, one.pages)
+    scheduler = drive(runner, waves, one.budget, one.pages)
+    # A play that does not bring about what it is named after proves nothing.
+    assert (scheduler.preemptions > 0) == one.preempts
+    assert (scheduler.ledger.shared_tokens > 0) == one.shares
     return {request.id: request.output for wave in waves for request in wave}
 
 
@@ -242,8 +249,8 @@ def wanted(model: Model, one: Play) -> dict[str, list[int]]:
     return {name: model.wanted[name] for wave in one.waves for name in wave}
 
 
-def drive(runner: Computer, waves: Sequence[Sequence[Request]], budget: int, pages: int) -> None:
-    """Run every wave to its end, as the engine's loop does."""
+def drive(runner: Computer, waves: Sequence[Sequence[Request]], budget: int, pages: int) -> Scheduler:
+    """Run every wave to its end, as the engine's loop does; the scheduler knows what it took."""
     ledger = Ledger(pages, PAGE_TOKENS)
     scheduler = Scheduler(ledger, budget, max_sequences=8)
     for wave in waves:
@@ -253,3 +260,4 @@ def drive(runner: Computer, waves: Sequence[Sequence[Request]], budget: int, pag
             step = scheduler.plan()
             scheduler.commit(step, runner.run(step))
     ledger.check()
+    return scheduler

@@ -49,7 +49,7 @@ class Scheduler:
     """
 
     def __init__(self, ledger: Ledger, token_budget: int, max_sequences: int) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._budget = token_budget
         # Every running request needs its decode token in each step.
         self._max_sequences = min(max_sequences, token_budget)
@@ -70,7 +70,7 @@ class Scheduler:
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises ValueError when it can never fit: the door should have refused it."""
-        if not request.prompt or self._ledger.pages_for(request.limit) > self._ledger.pages:
+        if not request.prompt or self.ledger.pages_for(request.limit) > self.ledger.pages:
             raise ValueError(f"{request.id}: {request.limit} tokens do not fit in the cache")
         self.waiting.append(request)
 
@@ -122,16 +122,16 @@ class Scheduler:
 
     def _slice(self, request: Request, size: int) -> Slice:
         stop = request.computed + size
-        return Slice(request, request.computed, stop, stop == request.known, self._ledger.held(request.id))
+        return Slice(request, request.computed, stop, stop == request.known, self.ledger.held(request.id))
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self._max_sequences:
             request = self.waiting[0]
             # A page to grow for everybody who runs already, or the newcomer would soon be sent back.
-            spare = min(len(self.running), self._ledger.pages - self._ledger.pages_for(request.known))
+            spare = min(len(self.running), self.ledger.pages - self.ledger.pages_for(request.known))
             try:
                 tokens = request.tokens(0, request.known)
-                request.computed = self._ledger.reserve(request.id, tokens, request.known, spare)
+                request.computed = self.ledger.reserve(request.id, tokens, request.known, spare)
             except CacheFull:
                 # No overtaking: a small request that slips past could starve a big one for ever.
                 return
@@ -141,7 +141,7 @@ class Scheduler:
         """Pages for so many tokens, at the expense of younger requests. False: the request itself had to go."""
         while True:
             try:
-                self._ledger.grow(request.id, tokens)
+                self.ledger.grow(request.id, tokens)
             except CacheFull:
                 youngest = self.running[-1]
                 self._preempt(youngest)
@@ -158,10 +158,10 @@ class Scheduler:
 
     def _publish(self, request: Request) -> None:
         """Offer the pages that this step filled to others."""
-        size, first = self._ledger.page_tokens, self._ledger.published(request.id)
+        size, first = self.ledger.page_tokens, self.ledger.published(request.id)
         if request.computed // size > first:
-            self._ledger.publish(request.id, request.tokens(first * size, request.computed), first)
+            self.ledger.publish(request.id, request.tokens(first * size, request.computed), first)
 
     def _retire(self, request: Request, *, forget: bool = False) -> None:
         self.running.remove(request)
-        self._ledger.free(request.id, forget=forget)
+        self.ledger.free(request.id, forget=forget)

@@ -51,8 +51,8 @@ def test_a_request_ends_at_its_length_and_gives_its_pages_back() -> None:
     run(subject, subject.plan(), token=6)
     assert (one.output, one.finish) == ([5, 6], Finish.LENGTH)
     assert subject.is_idle
-    subject._ledger.check()
-    assert subject._ledger.reserved_tokens == 0
+    subject.ledger.check()
+    assert subject.ledger.reserved_tokens == 0
 
 
 def test_a_stop_token_ends_a_request_and_is_not_part_of_it() -> None:
@@ -104,7 +104,7 @@ def test_a_common_beginning_is_computed_once() -> None:
     run(subject, subject.plan())
     subject.submit(request("second", 12, 1))
     assert shape(subject.plan()) == [("first", 11, 12, True), ("second", 8, 12, True)]
-    assert subject._ledger.shared_tokens == 8
+    assert subject.ledger.shared_tokens == 8
 
 
 def test_what_a_failed_step_computed_is_shared_with_nobody() -> None:
@@ -167,7 +167,7 @@ def test_invariants_over_any_history(history: list[tuple[str, int, int]]) -> Non
                 subject.fail(step)
             else:
                 run(subject, step, token=first)
-        subject._ledger.check()
+        subject.ledger.check()
     for _ in range(len(everyone) * 60):
         if subject.is_idle:
             break
@@ -177,7 +177,7 @@ def test_invariants_over_any_history(history: list[tuple[str, int, int]]) -> Non
         compute(step, cached)
         run(subject, step)
     assert subject.is_idle
-    assert subject._ledger.reserved_tokens == 0
+    assert subject.ledger.reserved_tokens == 0
     assert all(one.finish and len(one.output) <= one.max_tokens for one in everyone)
 
 
