@@ -21,6 +21,7 @@ from tokenpool_engine.failure import Reason, StartError
 log = logging.getLogger(__name__)
 
 PAGE_TOKENS: Final = 32
+LEAST_POSITIONS: Final = selfcheck.PAGES * PAGE_TOKENS
 # How far logits may be from the stock forward's, in parts of their spread. It rounds to bfloat16 after every operation
 # itself; int8 is another model, whose quality is measured elsewhere: here only blunders are caught.
 TOLERANCES: Final = {torch.float32: 0.01, torch.bfloat16: 0.15, torch.float16: 0.1}
@@ -39,7 +40,8 @@ class Room:
 
 def choose(loaded: Loaded, room: Room, ranks: Alone, *, int8: bool = False) -> Model:
     """The model ready to run. Raises StartError when it cannot be computed rightly at all."""
-    room = replace(room, pages=max(room.pages, selfcheck.PAGES))
+    # What proves and measures the model needs some room too, however little requests may get.
+    room = replace(room, pages=max(room.pages, selfcheck.PAGES), positions=max(room.positions, LEAST_POSITIONS))
     if ranks.size > 1:
         return _together(loaded, room, ranks, int8=int8)
     proof = selfcheck.prove(Stock(loaded.model, selfcheck.PAGES, PAGE_TOKENS), loaded.model.config)

@@ -118,7 +118,7 @@ class Native:
         self._library = library()
         self._kept: list[Any] = []
         self.vocabulary = model.vocabulary
-        self._max_rows = max_rows
+        self._max_rows, self._positions = max_rows, len(model.cosine)
         self._page_size = model.kv_heads * PAGE_TOKENS * model.head_size
         self._keys = [_untouched(pages * self._page_size) for _ in model.layers]
         self._values = [_untouched(pages * self._page_size) for _ in model.layers]
@@ -182,6 +182,8 @@ class Native:
         count = len(rows.sample_rows)
         if len(rows.ids) > self._max_rows:
             raise ValueError(f"a step of {len(rows.ids)} rows; {self._max_rows} were agreed")
+        if max((span.start + span.size for span in rows.spans), default=0) > self._positions:
+            raise ValueError(f"a position beyond the {self._positions} that were agreed")
         spans = array("i", [number for span in rows.spans for number in span])
         best = array("i", [0] * count)
         step = _Step(
@@ -260,7 +262,8 @@ class Native:
 
 def _untouched(size: int) -> Tensor:
     """Zeros that take memory only where something was written: torch's own are written at once."""
-    return torch.frombuffer(mmap.mmap(-1, 2 * size), dtype=torch.bfloat16)
+    memory = mmap.mmap(-1, 2 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=torch.bfloat16)
 
 
 def _address(numbers: "array[int]") -> int:

@@ -23,7 +23,7 @@ except Unsuitable as reason:
 KINDS = [FMA] + ([DOT] if "avx512_bf16" in native.cpu_flags() else [])
 
 
-@pytest.fixture(params=CONFIGS.values(), ids=list(CONFIGS))
+@pytest.fixture(scope="module", params=CONFIGS.values(), ids=list(CONFIGS))
 def llama(request: pytest.FixtureRequest) -> Llama:
     model = make(request.param)
     stock = Stock(model, 10, 32)
@@ -104,6 +104,13 @@ def test_a_step_of_too_many_rows_is_refused(opened: list[Native]) -> None:
     opened.append(found := Native(make_llama(), 10, 1, 50))
     with pytest.raises(ValueError, match="a step of 74 rows; 50 were agreed"):
         found.best(lay_out(next(mixed_steps()), 32))
+
+
+def test_a_position_beyond_the_known_angles_is_refused(opened: list[Native]) -> None:
+    opened.append(found := Native(read(make(LlamaConfig(**SIZES)), {}, 96), 10, 1, 256))
+    last = list(mixed_steps())[3]
+    with pytest.raises(ValueError, match="a position beyond the 96 that were agreed"):
+        found.best(lay_out(last, 32))
 
 
 def test_a_missing_kernel_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
