@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from cluster.progress import step
@@ -16,6 +16,7 @@ from images.recipes import Bases, digest
 
 PYTHON = ("python3", "ca-certificates")
 PIP = ("python3-pip",)
+COMPILER = ("gcc", "libc6-dev")
 # OpenBLAS with OpenMP: its pthread build is five times slower next to torch's own threads, the reference BLAS more.
 TORCH = ("python3-torch", "libopenblas0-openmp")
 # No library that torch loads needs these: GPU compilers for AMD that MPI's packages pull in, tests, a second Python.
@@ -34,6 +35,7 @@ TORCH_WORKS = "import torch; assert (torch.ones(8, 8) @ torch.ones(8, 8)).sum().
 # Part of the bases' names: raise it when the code here makes something else of the same packages.
 FORMAT = 1
 PUBLIC_PYTHON = "docker.io/library/python:3.13-slim"
+PUBLIC_COMPILER = "docker.io/library/gcc:13-bookworm"
 TORCH_CPU = Path("e2e/images/torch-cpu.Dockerfile")
 
 
@@ -53,11 +55,12 @@ def references(kind: str) -> Bases:
     """The references, before anything is made: they change with what the bases are made of."""
     if kind == "public":
         torch = f"localhost/tokenpool-base-torch-cpu:{digest({}, [ROOT / TORCH_CPU], ROOT)}"
-        return Bases(PUBLIC_PYTHON, PUBLIC_PYTHON, torch, torch)
-    contents = (debian.SUITE, PYTHON, PIP, TORCH, NOT_FOR_TORCH, debian.UNWANTED, FORMAT)
+        return Bases(PUBLIC_PYTHON, PUBLIC_PYTHON, torch, torch, PUBLIC_COMPILER)
+    contents = (debian.SUITE, PYTHON, PIP, COMPILER, TORCH, NOT_FOR_TORCH, debian.UNWANTED, FORMAT)
     tag = digest({"contents": repr(contents)}, [], ROOT)
-    python, build, torch = (f"localhost/tokenpool-base-{name}:{tag}" for name in ("python", "build", "torch"))
-    return Bases(python, build, torch, build)
+    made = ("python", "build", "torch", "compiler")
+    python, build, torch, compiler = (f"localhost/tokenpool-base-{name}:{tag}" for name in made)
+    return Bases(python, build, torch, build, compiler)
 
 
 def make(kind: str, builder: Builder, secrets: dict[str, Path]) -> Bases:
@@ -67,7 +70,7 @@ def make(kind: str, builder: Builder, secrets: dict[str, Path]) -> Bases:
         if not builder.has(bases.torch):
             with step("base image with PyTorch's CPU build"):
                 builder.build(Build(bases.torch, ROOT / TORCH_CPU.parent, ROOT / TORCH_CPU, secrets=secrets))
-    elif not all(builder.has(ref) for ref in (bases.python, bases.build, bases.torch)):
+    elif not all(builder.has(ref) for ref in (bases.python, bases.build, bases.torch, bases.compiler)):
         debian.prepare()
         with tempfile.TemporaryDirectory(dir=images_folder(), prefix="root-") as scratch:
             bootstrap(Path(scratch), bases, builder)
@@ -75,24 +78,32 @@ def make(kind: str, builder: Builder, secrets: dict[str, Path]) -> Bases:
 
 
 def bootstrap(scratch: Path, bases: Bases, builder: Builder) -> None:
-    """Three images from one root that grows: Python, a copy of it with pip, and Python with torch."""
-    root, with_pip = scratch / "python", scratch / "build"
+    """Four images from one root that grows: Python, copies with pip and with a C compiler, and Python with torch."""
+    root = scratch / "python"
     with step(f"base image with Python (Debian {debian.SUITE})"):
         debian.make_root(root, PYTHON)
         debian.drop_leftovers(root)
         builder.import_root(root, bases.python)
     with step("base image with pip, to build on"):
-        run(["cp", "-a", str(root), str(with_pip)])
-        debian.install(with_pip, PIP)
-        debian.drop_leftovers(with_pip)
-        builder.import_root(with_pip, bases.build)
-        shutil.rmtree(with_pip)
+        import_copy(root, PIP, bases.build, builder)
+    with step("base image with a C compiler"):
+        import_copy(root, COMPILER, bases.compiler, builder)
     with step("base image with torch"):
         debian.install(root, TORCH)
         debian.drop_leftovers(root)
         slim(root)
         debian.inside(root, "python3", "-c", TORCH_WORKS)
         builder.import_root(root, bases.torch)
+
+
+def import_copy(root: Path, packages: Sequence[str], ref: str, builder: Builder) -> None:
+    """An image of the root with `packages`; the root itself stays as it is."""
+    copy = root.with_name("copy")
+    run(["cp", "-a", str(root), str(copy)])
+    debian.install(copy, packages)
+    debian.drop_leftovers(copy)
+    builder.import_root(copy, ref)
+    shutil.rmtree(copy)
 
 
 def slim(root: Path) -> None:

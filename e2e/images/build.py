@@ -41,7 +41,7 @@ def all_images() -> dict[str, BuiltImage]:
             for recipe in RECIPES:
                 build(builder, recipe, made, images[recipe.name], secrets)
         remove_old_archives(images)
-        builder.tidy({made.python, made.build, made.torch, *(image.ref for image in images.values())})
+        builder.tidy({*vars(made).values(), *(image.ref for image in images.values())})
     return images
 
 

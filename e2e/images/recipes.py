@@ -8,16 +8,19 @@ from pathlib import Path
 
 LOCKS_AND_MANIFEST = ("pyproject.toml", "README.md", "LICENSE", ".dockerignore", "requirements/build.txt")
 KEY_LENGTH = 12
+# What working in the tree leaves beside the sources; .dockerignore keeps the same out of builds.
+LEFT_BY_TOOLS = (".pyc", ".so", ".so.new")
 
 
 @dataclass(frozen=True)
 class Bases:
-    """References of the images that the others stand on; `build` is `python` with pip."""
+    """References of the images that the others stand on; `build` is `python` with pip, `compiler` has a C compiler."""
 
     python: str
     build: str
     torch: str
     torch_build: str
+    compiler: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Recipe:
                     "ROUTER_BUILD_IMAGE": bases.build,
                     "ENGINE_BASE_IMAGE": bases.torch,
                     "ENGINE_BUILD_IMAGE": bases.torch_build,
+                    "KERNEL_BUILD_IMAGE": bases.compiler,
                 }
 
 
@@ -86,4 +90,4 @@ def files_of(sources: Iterable[str], root: Path) -> Iterator[Path]:
     for source in sorted(sources):
         path = root / source
         found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (file for file in found if file.is_file() and "__pycache__" not in file.parts)
+        yield from (file for file in found if file.is_file() and not file.name.endswith(LEFT_BY_TOOLS))

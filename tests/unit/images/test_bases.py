@@ -31,10 +31,16 @@ def test_a_misspelt_kind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_kind(has_docker=False)
 
 
-def test_only_the_build_base_differs_in_what_is_installed() -> None:
+def test_each_made_base_has_a_name_of_its_own() -> None:
     bases = references("debootstrap")
     assert bases.build == bases.torch_build
-    assert len({bases.python, bases.build, bases.torch}) == 3
+    assert len({bases.python, bases.build, bases.torch, bases.compiler}) == 4
+
+
+def test_another_compiler_renames_the_made_bases(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = references("debootstrap")
+    monkeypatch.setattr("images.bases.COMPILER", ("clang",))
+    assert references("debootstrap").compiler != before.compiler
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 """An image is renamed exactly when something that goes into it changes, and Dockerfiles copy what recipes count."""
 
+import dataclasses
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from images.bases import references
 from images.places import ROOT
-from images.recipes import LOCKS_AND_MANIFEST, RECIPES, Bases, Recipe, content_key
+from images.recipes import LEFT_BY_TOOLS, LOCKS_AND_MANIFEST, RECIPES, Bases, Recipe, content_key
 
-BASES = Bases(python="python:1", build="build:1", torch="torch:1", torch_build="build:1")
+BASES = Bases(python="python:1", build="build:1", torch="torch:1", torch_build="build:1", compiler="compiler:1")
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 
 
@@ -43,6 +46,9 @@ def keys(root: Path, bases: Bases = BASES) -> dict[str, str]:
         ("operator/Dockerfile", {"operator"}),
         ("workload/Dockerfile", {"router", "engine"}),
         ("tests/unit/test_something.py", set()),
+        ("workload/tokenpool_engine/compute/cpu_kernel.c", {"engine"}),
+        ("workload/tokenpool_engine/compute/cpu_kernel.so", set()),
+        ("workload/tokenpool_engine/compute/cpu_kernel.so.new", set()),
         ("workload/tokenpool_engine/__pycache__/cache.cpython-311.pyc", set()),
     ],
 )
@@ -62,10 +68,20 @@ def test_a_moved_line_between_files_is_a_change(tree: Path) -> None:
     assert keys(tree)["engine"] != before
 
 
-def test_another_base_renames_what_stands_on_it(tree: Path) -> None:
+@pytest.mark.parametrize(
+    ("base", "changed"),
+    [
+        ("python", {"operator", "router"}),
+        ("build", {"operator", "router", "engine"}),
+        ("torch", {"engine"}),
+        ("torch_build", {"engine"}),
+        ("compiler", {"engine"}),
+    ],
+)
+def test_another_base_renames_what_is_made_with_it(tree: Path, base: str, changed: set[str]) -> None:
     before = keys(tree)
-    after = keys(tree, Bases(python="python:1", build="build:1", torch="torch:2", torch_build="build:1"))
-    assert {name for name in before if before[name] != after[name]} == {"engine"}
+    after = keys(tree, dataclasses.replace(BASES, **{base: "another:1"}))
+    assert {name for name in before if before[name] != after[name]} == changed
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
@@ -80,7 +96,8 @@ def test_every_copied_path_counts_for_the_key(dockerfile: str) -> None:
     recipes = [recipe for recipe in RECIPES if recipe.dockerfile == dockerfile]
     counted = {source for recipe in recipes for source in recipe.sources} | set(LOCKS_AND_MANIFEST)
     assert copied
-    assert {path for line in copied for path in line.split()} <= counted
+    paths = {Path(path) for line in copied for path in line.split()}
+    assert [path for path in paths if not any(path.is_relative_to(source) for source in counted)] == []
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
@@ -88,6 +105,22 @@ def test_every_source_passes_dockerignore(recipe: Recipe) -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert all(source in allowed or str(Path(source).parent / "*.txt") in allowed for source in recipe.sources)
+
+
+def test_dockerignore_keeps_out_what_the_key_does_not_count() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    first_unwanted = min(lines.index(f"**/*{ending}") for ending in LEFT_BY_TOOLS)
+    assert "**/__pycache__" in lines
+    assert not any(line.startswith("!") for line in lines[first_unwanted:]), "the last line that matches decides"
+
+
+def test_no_wheel_holds_a_kernel_compiled_in_a_working_tree() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {"*.so", "*.so.new"} <= set(wheel["exclude"])
+
+
+def test_the_public_compiler_is_the_dockerfiles_own() -> None:
+    assert f"\nARG KERNEL_BUILD_IMAGE={references('public').compiler}\n" in (ROOT / "workload/Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
