@@ -54,14 +54,14 @@ def choose(loaded: Loaded, room: Room, ranks: Alone, *, int8: bool = False) -> M
         llama = read(loaded.model, proof.windows, room.positions)
     except NotLlama as error:
         reasons.append(f"lean loops do not compute {error}")
+        log.warning("%s", reasons[-1])
     else:
         for name, make in _ways(llama, loaded, room, int8=int8):
             try:
                 return _agreeing(make(), name, proof, loaded.model.config.vocab_size, tolerance)
             except (Unsuitable, NotRecorded, Disagrees) as error:
                 reasons.append(f"{name}: {error}")
-    for reason in reasons:
-        log.warning("%s", reason)
+                log.warning("not computing with the %s", reasons[-1])
     if int8:
         raise StartError(Reason.MODEL_UNSUPPORTED, f"quantization int8 is not possible: {'; '.join(reasons)}")
     log.info("computing with the model's own forward")

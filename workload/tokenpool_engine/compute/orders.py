@@ -16,8 +16,8 @@ class Load:
 
     folder: str
     dtype: str
-    matmul_precision: str | None
-    cudnn_benchmark: bool
+    matmul_precision: str | None = None
+    cudnn_benchmark: bool = False
 
 
 @dataclass(frozen=True)
