@@ -54,7 +54,9 @@ def plan(rows: Rows, cache: Cache) -> PagedStep:
     parted: tuple[Singles | Padded, ...] = tuple(_padded(tables, rest[len(chunks) :], positions))
     if singles and not cache.is_padded:
         parted = (products.plan_singles(singles, rows.pages.tolist(), cache),)
-    return PagedStep(cache, ids, positions, samples, write, parted, tuple(zip(chunks, rest, strict=False)))
+    return PagedStep(
+        cache, ids, positions, samples, write, parted, tuple(zip(chunks, rest[: len(chunks)], strict=True))
+    )
 
 
 def attend_rows(query: Tensor, key: Tensor, value: Tensor, step: PagedStep, look: Look) -> Tensor:

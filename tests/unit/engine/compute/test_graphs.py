@@ -122,7 +122,7 @@ def test_rows_that_are_nobodys_are_counted() -> None:
     for step in steps():
         graphed.logits(lay_out(step, PAGE))
         counts.append(graphed.padded_rows)
-    # Two chunks and a mixed step go without; then one of one, two of two, three of four.
+    # What holds a chunk is not filled up; then one row of one, two of two, three of four.
     assert counts == [0, 0, 0, 0, 0, 1]
     assert Runner(graphed).padded_rows == 1
 
