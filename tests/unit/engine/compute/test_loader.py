@@ -214,7 +214,7 @@ def test_a_gpus_cache_is_what_the_trial_leaves(tiny_model: Path, monkeypatch: py
 
     monkeypatch.setattr(assembly.memory, "free_bytes", lambda _device: 1 << 30)
     monkeypatch.setattr(assembly.trial, "step_bytes", step_bytes)
-    # A token's keys and values are 64 numbers in each of two layers: 512 bytes. Eight sequences of 512 tokens have rungs
+    # A token takes 64 numbers in each of two layers: 512 bytes. Eight sequences of 512 tokens have rungs
     # of 1, 2, 4 and 8 rows with 4 and 16 pages.
     left = 2 * (1 << 20) + 8 * assembly.memory.GRAPH_BYTES
     monkeypatch.setattr(
