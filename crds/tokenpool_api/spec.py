@@ -161,6 +161,34 @@ class Toleration(Spec):
     )
 
 
+class MatmulPrecision(StrEnum):
+    """How float32 products may be rounded, in torch's words."""
+
+    HIGHEST = "highest"
+    HIGH = "high"
+    MEDIUM = "medium"
+
+
+class Performance(Spec):
+    """What trades start time, memory or exactness for speed."""
+
+    matmul_precision: MatmulPrecision | None = Field(
+        default=None,
+        description="How float32 products may be rounded: highest (not at all), high (TensorFloat32), medium "
+        "(bfloat16). Default: high on GPU, highest on CPU. Weights of 16 bits are not concerned.",
+    )
+    cudnn_benchmark: bool = Field(
+        default=False,
+        description="Let cuDNN try its kernels for each new shape and keep the fastest. Only for models with "
+        "convolutions.",
+    )
+    cuda_graphs: bool = Field(
+        default=True,
+        description="Record decoding steps as CUDA graphs at the start, which takes seconds and some GPU memory. "
+        "Without effect on CPUs and with tensorParallel above 1.",
+    )
+
+
 GPU = "nvidia.com/gpu"
 # Devices are counted, as a number or as text; with none of them a shard's ranks compute on CPUs.
 GPUS_RULE = (
@@ -224,6 +252,9 @@ class Shards(Spec):
         description="Ranks that compute each layer of a shard together. Each has a GPU of its own, so this is the "
         "number of GPUs in resources.limits; without GPUs, ranks share the CPUs. It must divide the model's key-value "
         "heads.",
+    )
+    performance: Performance = Field(
+        default_factory=Performance, description="What trades start time, memory or exactness for speed."
     )
     resources: Resources | None = Field(default=None, description="Compute resources of a shard, GPUs among them.")
     node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] | None = Field(

@@ -69,6 +69,11 @@ CASES: dict[str, tuple[Raw, Raw, str]] = {
     "negative min": (shards(min=0), shards(min=-1), "spec.shards.min: Invalid value: -1"),
     "too many": (shards(max=1000), shards(max=1001), "spec.shards.max: Invalid value: 1001"),
     "dtype": (shards(dtype="bfloat16"), shards(dtype="int3"), 'spec.shards.dtype: Unsupported value: "int3"'),
+    "matmul precision": (
+        shards(performance={"matmulPrecision": "medium", "cudaGraphs": False}),
+        shards(performance={"matmulPrecision": "low"}),
+        'spec.shards.performance.matmulPrecision: Unsupported value: "low"',
+    ),
     "tiny budget": (shards(tokenBudget=16), shards(tokenBudget=1), "spec.shards.tokenBudget: Invalid value: 1"),
     "quantity": (
         shards(resources={"limits": {"memory": "4Gi", "nvidia.com/gpu": 1}}),

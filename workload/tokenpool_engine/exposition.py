@@ -74,6 +74,7 @@ def _own(m: "Metrics") -> list[Collector]:
         _counter(f"{OWN}steps", "Forward steps", lambda: m.steps),
         _counter(f"{OWN}computed_tokens", "Tokens of all steps", lambda: m.rows),
         _counter(f"{OWN}recomputed_tokens", "Of them, computed before a preemption already", lambda: m.recomputed),
+        _counter(f"{OWN}padded_rows", "Rows beside them that fill up recorded steps on a GPU", m.padded_rows),
         Count(f"{OWN}requests", "Requests by how they ended", _ended(m, Finish), label="finish"),
         _gauge(f"{OWN}outstanding_tokens", "Tokens to compute or generate, at most", lambda: m.outstanding_tokens),
         _gauge(f"{OWN}kv_tokens_reserved", "Tokens of held cache pages", lambda: ledger.reserved_tokens),

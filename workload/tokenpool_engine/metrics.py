@@ -37,6 +37,8 @@ class Metrics:
         self.ended = dict.fromkeys(Finish, 0)
         self.running = self.waiting = self.steps = self.prompt = self.generated = self.rows = 0
         self.preemptions = self.recomputed = self.asked = 0
+        self.padding: Callable[[], int] = lambda: 0
+        """Asks whoever computes the steps for the rows that are nobody's."""
         self._oldest_waiting: float | None = None
         self.histograms = Histograms(model)
         self.registry = registry(self, model)
@@ -138,8 +140,12 @@ class Metrics:
         return self.ledger.reserved_tokens / self.ledger.capacity_tokens
 
     def valid_ratio(self) -> float:
-        """Share of computed tokens that were not computed before: rows have no padding, but preemption costs."""
-        return 1 - self.recomputed / self.rows if self.rows else 1.0
+        """Share of computed rows that brought a request forward: neither computed before a preemption, nor padding."""
+        return (self.rows - self.recomputed) / (self.rows + self.padded_rows()) if self.rows else 1.0
+
+    def padded_rows(self) -> int:
+        """Rows beside the steps' own that were computed to fill up a shape."""
+        return self.padding()
 
     def costs(self) -> dict[str, float]:
         """What a step takes, as far as it is known: seconds of an empty one, per sequence, per prompt token."""

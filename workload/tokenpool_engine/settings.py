@@ -27,6 +27,9 @@ class Serve:
     port: int
     admin_port: int
     tensor_parallel: int = 1
+    matmul_precision: str | None = None
+    cudnn_benchmark: bool = False
+    cuda_graphs: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,9 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--quantization", choices=["int8"], help="int8 weights, scales per token and per column (faster, less exact)")
     add("--threads", type=_positive, help="CPU threads of a step (the container's quota)")
     add("--tensor-parallel", type=_positive, default=1, help="ranks that share each layer; one GPU each, if any")
+    add("--matmul-precision", choices=["highest", "high", "medium"], help="of float32 products (high on GPU)")
+    add("--cudnn-benchmark", action="store_true", help="let cuDNN try its kernels and keep the fastest")
+    add("--no-cuda-graphs", dest="cuda_graphs", action="store_false", help="launch every step kernel by kernel")
     add("--drain-seconds", type=int, default=120, help="time for running requests after SIGTERM")
     add("--queue-tokens", type=_positive, default=1 << 20, help="outstanding tokens after which requests get 429")
     add("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - a pod serves its pod address

@@ -78,7 +78,7 @@ def _engine(pool: str, spec: TokenPoolSpec, image: str, files: model.ModelFiles)
 
 def engine_args(pool: str, spec: TokenPoolSpec, path: str) -> list[str]:
     """Command line of the engine. Absent fields are left to the engine, which knows device and model."""
-    shards = spec.shards
+    shards, tuned = spec.shards, spec.shards.performance
     flags = {
         "--model": path,
         "--served-name": spec.model.served_name or pool,
@@ -91,9 +91,15 @@ def engine_args(pool: str, spec: TokenPoolSpec, path: str) -> list[str]:
         "--threads": shards.threads,
         # Said only where it matters, so that shards from before there was a choice stay what they are.
         "--tensor-parallel": shards.tensor_parallel if shards.tensor_parallel > 1 else None,
+        "--matmul-precision": tuned.matmul_precision.value if tuned.matmul_precision else None,
         "--drain-seconds": spec.rollout.drain_seconds,
     }
-    return ["serve", *(text for flag, value in flags.items() if value is not None for text in (flag, str(value)))]
+    switches = {"--cudnn-benchmark": tuned.cudnn_benchmark, "--no-cuda-graphs": not tuned.cuda_graphs}
+    return [
+        "serve",
+        *(text for flag, value in flags.items() if value is not None for text in (flag, str(value))),
+        *(flag for flag, is_on in switches.items() if is_on),
+    ]
 
 
 def _env() -> list[Raw]:

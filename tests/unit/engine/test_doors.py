@@ -14,7 +14,7 @@ from tokenpool_engine.api.errors import ApiError
 from tokenpool_engine.api.openai import ChatRequest, CompletionRequest, parse
 from tokenpool_engine.compute.loader import read_config
 from tokenpool_engine.failure import StartError, give_up
-from tokenpool_engine.settings import Download
+from tokenpool_engine.settings import Download, Serve
 from tokenpool_engine.settings import parse as parse_settings
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -174,7 +174,26 @@ def test_what_the_hub_says_becomes_a_reason(
 
 
 @pytest.mark.parametrize(
-    "line", ["serve", "serve --model /m --served-name x --threads 0", "download --source hf://a/b"]
+    ("line", "wanted"),
+    [
+        ("", (None, False, True)),
+        ("--matmul-precision medium --cudnn-benchmark --no-cuda-graphs", ("medium", True, False)),
+    ],
+)
+def test_what_trades_exactness_or_memory_for_speed(line: str, wanted: tuple[str | None, bool, bool]) -> None:
+    settings = parse_settings(["serve", "--model", "/m", "--served-name", "x", *line.split()])
+    assert isinstance(settings, Serve)
+    assert (settings.matmul_precision, settings.cudnn_benchmark, settings.cuda_graphs) == wanted
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "serve",
+        "serve --model /m --served-name x --threads 0",
+        "serve --model /m --served-name x --matmul-precision low",
+        "download --source hf://a/b",
+    ],
 )
 def test_command_lines_that_argparse_refuses(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -112,6 +112,7 @@ def test_the_command_line_says_only_what_was_asked() -> None:
 def test_the_whole_command_line() -> None:
     shards = {"tokenBudget": 512, "maxSequences": 8, "maxModelLength": 2048, "kvCacheTokens": 8192}
     shards |= {"threads": 2, "tensorParallel": 4, "quantization": "int8"}
+    shards |= {"performance": {"matmulPrecision": "medium", "cudnnBenchmark": True, "cudaGraphs": False}}
     spec = parse(
         {
             "model": {"source": "file:///model", "servedName": "smol"},
@@ -121,7 +122,8 @@ def test_the_whole_command_line() -> None:
     )
     assert " ".join(shard.engine_args("chat", spec, "/model")) == (
         "serve --model /model --served-name smol --token-budget 512 --max-sequences 8 --max-model-length 2048 "
-        "--kv-cache-tokens 8192 --dtype bfloat16 --quantization int8 --threads 2 --tensor-parallel 4 --drain-seconds 0"
+        "--kv-cache-tokens 8192 --dtype bfloat16 --quantization int8 --threads 2 --tensor-parallel 4 "
+        "--matmul-precision medium --drain-seconds 0 --cudnn-benchmark --no-cuda-graphs"
     )
     assert pod_spec(spec)["terminationGracePeriodSeconds"] == 15
 

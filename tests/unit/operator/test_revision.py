@@ -30,6 +30,8 @@ def test_golden() -> None:
         {"paused": True},
         {"shards": {"min": 2, "maxSequences": 64, "dtype": "auto"}},
         {"shards": {"min": 2, "tensorParallel": 1}},
+        {"shards": {"min": 2, "performance": {}}},
+        {"shards": {"min": 2, "performance": {"cudnnBenchmark": False, "cudaGraphs": True}}},
         {"rollout": {"drainSeconds": 120}},
     ],
 )
@@ -54,6 +56,9 @@ def test_does_not_change_what_a_shard_is(spec: Raw) -> None:
         {"shards": {"min": 2, "threads": 2}},
         {"shards": {"min": 2, "tensorParallel": 2}},
         {"shards": {"min": 2, "quantization": "int8"}},
+        {"shards": {"min": 2, "performance": {"matmulPrecision": "high"}}},
+        {"shards": {"min": 2, "performance": {"cudnnBenchmark": True}}},
+        {"shards": {"min": 2, "performance": {"cudaGraphs": False}}},
         {"shards": {"min": 2, "resources": {"limits": {"nvidia.com/gpu": 1}}}},
         {"shards": {"min": 2, "nodeSelector": {"gpu": "h200"}}},
         {"shards": {"min": 2, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},

@@ -8,7 +8,8 @@ from typing import Any, Final
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tokenpool_engine.compute.paged import Look, PagedStep, attend_rows
+from tokenpool_engine.compute.paged import PagedStep, attend_rows
+from tokenpool_engine.compute.pages import Look
 
 NAME: Final = "tokenpool_paged"
 # What some models add to attention and this one does not compute: sinks, softcapped scores, a bias by position,

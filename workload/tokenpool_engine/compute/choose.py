@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from tokenpool_engine.compute import quality, selfcheck
+from tokenpool_engine.compute.graphs import Graphed, NotRecorded
 from tokenpool_engine.compute.lean import Lean
 from tokenpool_engine.compute.llama import Llama, NotLlama, read
 from tokenpool_engine.compute.loader import Loaded
@@ -30,12 +31,16 @@ INT8_TOLERANCE: Final = 0.6
 
 @dataclass(frozen=True)
 class Room:
-    """What the model gets: pages of cache, positions that requests may reach, CPU threads, rows of a step at most."""
+    """What the model gets: pages of cache, positions that requests may reach, CPU threads, rows of a step and requests
+    that decode in it at most, and whether steps may be recorded as CUDA graphs.
+    """
 
     pages: int
     positions: int
     threads: int
     max_rows: int
+    sequences: int
+    cuda_graphs: bool
 
 
 def choose(loaded: Loaded, room: Room, ranks: Alone, *, int8: bool = False) -> Model:
@@ -56,7 +61,7 @@ def choose(loaded: Loaded, room: Room, ranks: Alone, *, int8: bool = False) -> M
         for name, make in _ways(llama, loaded, room, int8=int8):
             try:
                 model = _agreeing(make(), name, proof, loaded.model.config.vocab_size, tolerance)
-            except (Unsuitable, Disagrees) as error:
+            except (Unsuitable, NotRecorded, Disagrees) as error:
                 reasons.append(f"{name}: {error}")
                 log.warning("not computing with the %s: %s", name, error)
             else:
@@ -87,6 +92,8 @@ def _ways(llama: Llama, loaded: Loaded, room: Room, *, int8: bool) -> Iterator[t
     """Fastest first."""
     if loaded.device.type == "cpu" and (int8 or loaded.model.dtype == torch.bfloat16):
         yield "compiled kernel", lambda: Native(llama, room.pages, room.threads, room.max_rows, int8=int8)
+    if loaded.device.type == "cuda" and room.cuda_graphs and not int8:
+        yield "lean loop in CUDA graphs", lambda: Graphed(llama, room.pages, PAGE_TOKENS, room.sequences)
     if not int8:
         yield "lean loop", lambda: Lean(llama, room.pages, PAGE_TOKENS)
 

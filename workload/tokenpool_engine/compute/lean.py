@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokenpool_engine.compute.llama import Llama, LlamaLayer
-from tokenpool_engine.compute.paged import Cache, Look, PagedStep, attend_rows, plan
+from tokenpool_engine.compute.llama import Llama, LlamaLayer, stacked
+from tokenpool_engine.compute.paged import PagedStep, attend_rows, plan
+from tokenpool_engine.compute.pages import Cache, Look
 from tokenpool_engine.compute.rows import Rows
 from tokenpool_engine.compute.shape import CacheShape
 
@@ -35,26 +36,22 @@ class Lean:
         self._model = model
         self.page_tokens = page_tokens
         weight = model.embedding
-        self._dtype, self._device = weight.dtype, weight.device
         shape = CacheShape(len(model.layers), model.kv_heads, model.head_size)
-        self._cache = Cache(shape, pages, page_tokens, self._dtype, self._device)
+        self.cache = Cache(shape, pages, page_tokens, weight.dtype, weight.device)
         self._layers = [prepare(layer) for layer in model.layers]
         self._head = linear(model.head, None)
 
     @torch.inference_mode()
     def logits(self, rows: Rows) -> Tensor:
         """float32 [samples, vocabulary]."""
-        places = torch.cat([torch.arange(span.start, span.start + span.size) for span in rows.spans])
-        ids = torch.tensor(rows.ids, device=self._device)
-        last = torch.tensor(rows.sample_rows, device=self._device, dtype=torch.long)
-        x = self.hidden(ids, places.to(self._device), plan(rows, self._cache))
-        return self.head(x.index_select(0, last))
+        step = plan(rows, self.cache)
+        return self.head(self.hidden(step).index_select(0, step.samples))
 
-    def hidden(self, ids: Tensor, positions: Tensor, step: PagedStep) -> Tensor:
+    def hidden(self, step: PagedStep) -> Tensor:
         """The residual stream behind the last layer, [rows, hidden]."""
         model = self._model
-        x = functional.embedding(ids, model.embedding)
-        cosine, sine = (table.index_select(0, positions)[:, None] for table in (model.cosine, model.sine))
+        x = functional.embedding(step.ids, model.embedding)
+        cosine, sine = (table.index_select(0, step.positions)[:, None] for table in (model.cosine, model.sine))
         for index, layer in enumerate(self._layers):
             source = layer.source
             query, key, value = self._heads(layer, self._norm(x, source.attention_norm), cosine, sine)
@@ -70,7 +67,7 @@ class Lean:
 
     def clear(self, pages: list[int]) -> None:
         """Zero these pages."""
-        self._cache.clear(pages)
+        self.cache.clear(pages)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -104,7 +101,7 @@ def prepare(layer: LlamaLayer) -> Layer:
         layer,
         qkv=linear(layer.qkv, layer.qkv_bias),
         out=linear(layer.out, None),
-        gate_up=linear(torch.cat((layer.gate, layer.up)), None),
+        gate_up=linear(stacked(layer.gate, layer.up), None),
         down=linear(layer.down, None),
     )
 

@@ -4,7 +4,7 @@ Llama-shaped: RMS norm before attention and before a SiLU-gated MLP, rotary posi
 Whether a model is one is read from its modules here, and proved by its logits before anybody is served (selfcheck.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -123,9 +123,13 @@ def _layer(layer: Any, window: int | None) -> LlamaLayer:
     if attention.o_proj.bias is not None:
         raise NotLlama("a bias behind attention")
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    on_gpu = mlp.gate_proj.weight.is_cuda
+    if on_gpu:
+        # The model keeps what it multiplies with; a second copy of its largest weights would be room for cache.
+        join((mlp.gate_proj, mlp.up_proj), share=True)
     return LlamaLayer(
         attention_norm=layer.input_layernorm.weight.data,
-        qkv=torch.cat([part.weight.data for part in projections]),
+        qkv=join(projections, share=on_gpu),
         qkv_bias=torch.cat([part.bias.data for part in projections]) if projections[0].bias is not None else None,
         query_norm=_weight(attention, "q_norm"),
         key_norm=_weight(attention, "k_norm"),
@@ -136,6 +140,24 @@ def _layer(layer: Any, window: int | None) -> LlamaLayer:
         down=mlp.down_proj.weight.data,
         window=window,
     )
+
+
+def join(projections: Sequence[Any], *, share: bool) -> Tensor:
+    """Their weights as one matrix. `share`: from now on each of them has its part of it, and no memory of its own."""
+    whole = torch.cat([part.weight.data for part in projections])
+    if share:
+        sizes = [len(part.weight) for part in projections]
+        for part, weight in zip(projections, torch.split(whole, sizes), strict=True):
+            part.weight.data = weight
+    return whole
+
+
+def stacked(first: Tensor, second: Tensor) -> Tensor:
+    """Both as one matrix, without a copy where one lies behind the other already."""
+    is_one = first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    if is_one and second.storage_offset() == first.storage_offset() + first.numel():
+        return first.as_strided((len(first) + len(second), first.shape[1]), first.stride())
+    return torch.cat((first, second))
 
 
 def _weight(module: Any, name: str) -> Tensor | None:

@@ -1,11 +1,16 @@
 """What the container may use: memory for the KV cache when the user does not say, and CPUs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 # Activations, the tokenizer, HTTP and a margin stay free.
 CACHE_SHARE = 0.5
+# Of a GPU on which everything else was measured: what fragmentation and the driver take later.
+GPU_MARGIN = 0.04
+# What the driver keeps of a recorded step.
+GRAPH_BYTES = 16 << 20
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 CGROUP_STAT = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
 CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
@@ -27,6 +32,29 @@ def free_bytes(device: torch.device) -> int:
 def cache_tokens(device: torch.device, bytes_per_token: int) -> int:
     """Tokens whose keys and values fit into the cache's share of what is free."""
     return max(int(free_bytes(device) * CACHE_SHARE) // bytes_per_token, 0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Bytes of a GPU: all of them, those free beside the loaded model, and what the largest step takes in passing."""
+
+    total: int
+    free: int
+    step: int
+
+
+def measure(device: torch.device, step_bytes: int) -> Measured:
+    """The GPU as it is now, without what torch keeps for later."""
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    return Measured(int(total), int(free), step_bytes)
+
+
+def cache_bytes(gpu: Measured, graphs: int) -> int:
+    """What is left for the cache beside the largest step, a margin and so many recorded steps."""
+    # Recorded steps share a pool of their own, which other steps cannot use.
+    steps = 2 * gpu.step if graphs else gpu.step
+    return max(gpu.free - steps - graphs * GRAPH_BYTES - int(gpu.total * GPU_MARGIN), 0)
 
 
 def _meminfo(field: str) -> int:

@@ -12,10 +12,12 @@ from tokenpool_engine.compute.rows import Rows, Span
 
 @dataclass(frozen=True)
 class Load:
-    """Load the rank's part of the model."""
+    """Set torch up as rank 0 is, and load the rank's part of the model."""
 
     folder: str
     dtype: str
+    matmul_precision: str | None = None
+    cudnn_benchmark: bool = False
 
 
 @dataclass(frozen=True)

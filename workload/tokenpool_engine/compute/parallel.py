@@ -17,6 +17,7 @@ from tokenpool_engine.compute.plan import refuse_too_few_gpus, refuse_unsplittab
 from tokenpool_engine.compute.ranks import Ranks
 from tokenpool_engine.compute.rows import Rows
 from tokenpool_engine.compute.stock import Stock
+from tokenpool_engine.compute.tuning import Tuning
 from tokenpool_engine.failure import Reason, StartError
 
 T = TypeVar("T")
@@ -66,8 +67,8 @@ class Alone:
 class Led(Alone):
     """Rank 0 and the other ranks, which start with the first `load`. Every method raises StartError for a lost rank."""
 
-    def __init__(self, size: int, threads: int) -> None:
-        self.size, self._threads = size, threads
+    def __init__(self, size: int, threads: int, tuning: Tuning | None = None) -> None:
+        self.size, self._threads, self._tuning = size, threads, tuning or Tuning()
         self._ranks: Ranks | None = None
 
     def load(self, folder: Path, dtype: str) -> Loaded:
@@ -76,7 +77,7 @@ class Led(Alone):
         refuse_unsplittable(_config(folder), self.size)
         refuse_too_few_gpus(self.size)
         ranks = self._joined()
-        ranks.tell(Load(str(folder), dtype))
+        ranks.tell(Load(str(folder), dtype, self._tuning.matmul_precision, self._tuning.cudnn_benchmark))
         loaded = ranks.guard(lambda: loader.load(folder, dtype, self.size))
         ranks.answered()
         return loaded
@@ -111,9 +112,10 @@ class Led(Alone):
         return self._ranks
 
 
-def team(size: int, threads: int) -> Alone:
+def team(size: int, threads: int, tuning: Tuning) -> Alone:
     """Who computes, for spec.shards.tensorParallel. `threads` are the CPU threads of each rank."""
-    return Alone() if size == 1 else Led(size, threads)
+    tuning.apply()
+    return Alone() if size == 1 else Led(size, threads, tuning)
 
 
 def _config(folder: Path) -> object:

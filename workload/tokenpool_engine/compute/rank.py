@@ -65,6 +65,7 @@ def _obey(wire: Connection, orders: "SimpleQueue[bytes]", given: argparse.Namesp
 
     from tokenpool_engine.compute import group, loader
     from tokenpool_engine.compute.stock import Stock
+    from tokenpool_engine.compute.tuning import Tuning
 
     torch.set_num_threads(given.threads)
     wire.send_bytes(b"{}")
@@ -72,7 +73,8 @@ def _obey(wire: Connection, orders: "SimpleQueue[bytes]", given: argparse.Namesp
     loaded = model = None
     while True:
         match decode(orders.get()):
-            case Load(folder, dtype):
+            case Load(folder, dtype, matmul_precision, cudnn_benchmark):
+                Tuning(matmul_precision, cudnn_benchmark).apply()
                 loaded = loader.load(Path(folder), dtype, given.size)
                 wire.send_bytes(b"{}")
             case MakeCache(pages, page_tokens) if loaded:

@@ -39,6 +39,11 @@ class Runner:
         self._model = model
         self._best = getattr(model, "best", None)
 
+    @property
+    def padded_rows(self) -> int:
+        """Rows that the model has computed for nobody, to fill up a shape."""
+        return getattr(self._model, "padded_rows", 0)
+
     def run(self, step: Step) -> dict[str, Picked]:
         """Compute the row and pick the next token of each slice that samples: request id → what was picked."""
         rows = lay_out(step, self._model.page_tokens)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenpool_engine.compute.paged import Cache, plan
+from tokenpool_engine.compute.paged import plan
+from tokenpool_engine.compute.pages import Cache
 from tokenpool_engine.compute.rows import Rows
 from tokenpool_engine.compute.shape import cache_shape
 
@@ -15,10 +16,10 @@ class Stock:
     """The model as it came, over a cache of so many pages."""
 
     def __init__(self, model: Any, pages: int, page_tokens: int) -> None:
-        self._model, self._device = model, model.device
+        self._model = model
         self.page_tokens = page_tokens
         shape = cache_shape(model)
-        self._cache = Cache(shape, pages, page_tokens, model.dtype, self._device)
+        self._cache = Cache(shape, pages, page_tokens, model.dtype, model.device)
         self._layers = shape.layers
         self.windows: Mapping[int, int | None] = {}
         """Of the latest step: the sliding window that each layer told attention."""
@@ -27,12 +28,11 @@ class Stock:
     def logits(self, rows: Rows) -> Tensor:
         """float32 [samples, vocabulary]."""
         step = plan(rows, self._cache)
-        places = torch.cat([torch.arange(span.start, span.start + span.size) for span in rows.spans])
         found: Tensor = self._model(
-            input_ids=torch.tensor([rows.ids], device=self._device),
-            position_ids=places[None].to(self._device),
+            input_ids=step.ids[None],
+            position_ids=step.positions[None],
             use_cache=False,
-            logits_to_keep=torch.tensor(rows.sample_rows, device=self._device, dtype=torch.long),
+            logits_to_keep=step.samples,
             paged_step=step,
         ).logits[0]
         if len(step.reached) != self._layers:

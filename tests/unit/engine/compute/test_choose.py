@@ -16,7 +16,7 @@ from tokenpool_engine.compute.loader import Loaded, load
 from tokenpool_engine.compute.native import Native, Unsuitable
 from tokenpool_engine.compute.parallel import Alone
 
-ROOM = Room(pages=8, positions=512, threads=1, max_rows=64)
+ROOM = Room(pages=8, positions=512, threads=1, max_rows=64, sequences=4, cuda_graphs=False)
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenpool"
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -201,3 +202,24 @@ def test_longrope_is_served_up_to_where_positions_turn_the_same_for_all() -> Non
     config = Phi3Config(**SMALL, max_position_embeddings=256, original_max_position_embeddings=32, rope_parameters=rope)
     assert loader.max_positions(config) == 32
     assert loader.max_positions(LlamaConfig(**SMALL, max_position_embeddings=256)) == 256
+
+
+def test_a_gpus_cache_is_what_the_trial_leaves(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = replace(loader.load(tiny_model, "float32"), device=CUDA)
+    asked = []
+
+    def step_bytes(_loaded: loader.Loaded, *given: int) -> int:
+        asked.append(given)
+        return 1 << 20
+
+    monkeypatch.setattr(assembly.memory, "free_bytes", lambda _device: 1 << 30)
+    monkeypatch.setattr(assembly.trial, "step_bytes", step_bytes)
+    # A token takes 64 numbers in each of two layers: 512 bytes. Eight sequences of 512 tokens have rungs
+    # of 1, 2, 4 and 8 rows with 4 and 16 pages.
+    left = 2 * (1 << 20) + 8 * assembly.memory.GRAPH_BYTES
+    monkeypatch.setattr(
+        assembly.memory, "measure", lambda _device, step: assembly.memory.Measured(0, left + 100 * 512, step)
+    )
+    settings = Serve(tiny_model, "m", 32, 8, None, None, "float32", None, 1, 5, 4096, "127.0.0.1", 0, 0)
+    assert assembly._pages(settings, loaded, 32) == 100 // 32
+    assert asked == [(32, 8, 512, 32)]

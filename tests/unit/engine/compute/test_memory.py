@@ -48,3 +48,25 @@ def test_the_cache_takes_half_of_what_is_free_and_never_less_than_nothing(
 ) -> None:
     pretend(monkeypatch, tmp_path, available=64 * GIB, limit=str(4 * GIB), used=used)
     assert memory.cache_tokens(CPU, bytes_per_token=1 << 20) == tokens
+
+
+@pytest.mark.parametrize(
+    ("free", "step", "graphs", "left"),
+    [
+        (50 * GIB, 2 * GIB, 0, 48 * GIB - 4 * GIB),
+        # Recorded steps have a pool of their own, and the driver its part of each.
+        (50 * GIB, 2 * GIB, 64, 46 * GIB - GIB - 4 * GIB),
+        (50 * GIB, 0, 0, 46 * GIB),
+        (6 * GIB, 2 * GIB, 0, 0),
+        (5 * GIB, 2 * GIB, 0, 0),
+    ],
+)
+def test_on_a_gpu_the_cache_takes_what_the_largest_step_leaves(free: int, step: int, graphs: int, left: int) -> None:
+    assert memory.cache_bytes(memory.Measured(total=100 * GIB, free=free, step=step), graphs) == left
+
+
+def test_a_gpu_is_measured_without_what_torch_keeps_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = [10 * GIB]
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(30 * GIB))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free[-1], 80 * GIB))
+    assert memory.measure(torch.device("cuda"), GIB) == memory.Measured(80 * GIB, 30 * GIB, GIB)

@@ -179,6 +179,8 @@ def test_heads_of_a_rank(plan: dict[str, str], size: int | None, heads: int) -> 
     assert local_heads(SimpleNamespace(tp_plan=plan, tp_size=size), 8) == heads
 
 
-@pytest.mark.parametrize("order", [Load("/a", "auto"), MakeCache(64, 8), Compute(ROWS), Stop()])
+@pytest.mark.parametrize(
+    "order", [Load("/a", "auto"), Load("/a", "auto", "high", True), MakeCache(64, 8), Compute(ROWS), Stop()]
+)
 def test_orders_arrive_as_they_were_given(order: Order) -> None:
     assert decode(encode(order)) == order
