@@ -7,6 +7,7 @@ import torch
 from tokenpool_engine.cache import Ledger
 from tokenpool_engine.compute import ladder, loader, memory, trial
 from tokenpool_engine.compute.choose import PAGE_TOKENS, Room, choose
+from tokenpool_engine.compute.native import Native
 from tokenpool_engine.compute.padded import MOST_GATHERED
 from tokenpool_engine.compute.parallel import team
 from tokenpool_engine.compute.runner import Runner
@@ -46,6 +47,8 @@ def build(settings: Serve, shard: Shard) -> Parts:
             f"{settings.model} does not fit: {str(error) or type(error).__name__}; lower shards.kvCacheTokens",
         ) from error
     give_back()
+    if isinstance(model, Native):
+        ledger.kept_at_first = ledger.pages // 8
     metrics = Metrics(ledger, budget, monotonic, settings.served_name)
     scheduler = Scheduler(ledger, budget, settings.max_sequences)
     runner = Runner(model)

@@ -3,7 +3,8 @@ runner's.
 
 A request takes pages as it grows. Full pages whose tokens are computed are *published*: a later request with the same
 beginning shares them instead of computing them again. A page that nobody holds keeps its content until its place is
-needed, least recently used first.
+needed, least recently used first. Where pages take memory only once they are used, its place is needed sooner: keeping
+has to pay for fresh pages by what was shared.
 """
 
 import heapq
@@ -14,6 +15,8 @@ from typing import Final
 
 ROOT: Final = 0
 """The chain before the first page."""
+EARNED: Final = 8
+"""Pages that may be kept for each page that was shared."""
 
 
 class CacheFull(Exception):
@@ -47,6 +50,8 @@ class Ledger:
 
     pages: int
     page_tokens: int
+    kept_at_first: int | None = None
+    """Pages that may be kept, before anything was shared, instead of taking ones that were never used. None: all."""
     shared_tokens: int = field(init=False, default=0)
     """Tokens that were not computed since their pages were shared; only grows."""
     _empty: list[int] = field(init=False)
@@ -58,6 +63,8 @@ class Ledger:
     # The key is the whole content behind a chain that was compared before: no two contents can be taken for each other.
     _known: dict[tuple[int, tuple[int, ...]], int] = field(init=False, default_factory=dict)
     _last_chain: int = field(init=False, default=ROOT)
+    _used: int = field(init=False, default=0)
+    """Pages below this number were used before."""
 
     def __post_init__(self) -> None:
         if self.pages < 1 or self.page_tokens < 1:
@@ -185,13 +192,20 @@ class Ledger:
     def _take(self, owner: str, count: int) -> None:
         """Empty pages first, lowest numbers first so that the used range stays dense; then what was kept longest."""
         for _ in range(count):
-            if self._empty:
+            if self._empty and not self._spares_fresh():
                 page = heapq.heappop(self._empty)
+                self._used = max(self._used, page + 1)
             else:
                 page, _ = self._kept.popitem(last=False)
                 self._forget(page)
             self._hold(page)
             self._held[owner].pages.append(page)
+
+    def _spares_fresh(self) -> bool:
+        """Only pages that were never used are empty, and more is kept than sharing has earned."""
+        if self.kept_at_first is None or self._empty[0] < self._used:
+            return False
+        return len(self._kept) > self.kept_at_first + EARNED * self.shared_tokens // self.page_tokens
 
     def _hold(self, page: int) -> None:
         self._kept.pop(page, None)

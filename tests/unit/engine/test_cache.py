@@ -9,8 +9,8 @@ from tokenpool_engine.cache import CacheFull, Ledger, LedgerError
 PAGE = 4
 
 
-def ledger(pages: int = 4) -> Ledger:
-    return Ledger(pages, PAGE)
+def ledger(pages: int = 4, kept_at_first: int | None = None) -> Ledger:
+    return Ledger(pages, PAGE, kept_at_first)
 
 
 def test_pages_are_taken_lowest_first_and_come_back() -> None:
@@ -95,6 +95,26 @@ def test_what_cannot_be_trusted_is_forgotten() -> None:
     book.check()
 
 
+def test_fresh_pages_are_spared_until_sharing_has_earned_them() -> None:
+    book = Ledger(64, PAGE, kept_at_first=2)
+    for number in range(10):
+        text = range(100 * number, 100 * number + 9)
+        book.reserve("a", text, 9)
+        book.publish("a", text, 0)
+        book.free("a")
+    # Three pages were held at most, and two or three are kept beside them.
+    assert book._used <= 6
+    book.reserve("b", range(900, 909), 9)
+    assert book.shared_tokens == 8
+    for number in range(20, 24):
+        text = range(100 * number, 100 * number + 9)
+        book.reserve("c", text, 9)
+        book.publish("c", text, 0)
+        book.free("c")
+    assert book._used > 8
+    book.check()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -116,10 +136,11 @@ def test_wrong_books_are_bugs(wrong: object) -> None:
             st.sampled_from("abcdef"), st.sampled_from(["grow", "publish", "free", "forget"]), st.integers(1, 40)
         ),
         max_size=80,
-    )
+    ),
+    st.sampled_from([None, 0, 2]),
 )
-def test_the_books_add_up_after_any_history(history: list[tuple[str, str, int]]) -> None:
-    book = ledger(12)
+def test_the_books_add_up_after_any_history(history: list[tuple[str, str, int]], kept_at_first: int | None) -> None:
+    book = ledger(12, kept_at_first)
     rooms: dict[str, int] = {}
     for owner, action, tokens in history:
         text = [ord(owner) % 3] * 40

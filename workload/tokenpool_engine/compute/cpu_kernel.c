@@ -45,7 +45,7 @@ typedef struct {
 typedef struct {
     int32_t layers, hidden, inner, heads, kv_heads, head_size, vocabulary, kind;
     float epsilon, scaling;
-    const bf16 *embedding;      /* [vocabulary][hidden] */
+    const bf16 *embedding;      /* [vocabulary][hidden]; null: the head's, which is not int8 then */
     const float *cosine, *sine; /* [positions][head_size / 2] */
     const float *norm;
     const Layer *layer;
@@ -599,8 +599,15 @@ static void embed(Worker *w)
     Shared *s = w->shared;
     int size = s->model.hidden;
     FOR_EACH(r, s->step->rows) {
-        const bf16 *from = s->model.embedding + (size_t)s->step->ids[r] * size;
-        for (int i = 0; i < size; i++) s->x[(size_t)r * size + i] = widen(from[i]);
+        int id = s->step->ids[r];
+        float *x = s->x + (size_t)r * size;
+        if (s->model.embedding) {
+            const bf16 *from = s->model.embedding + (size_t)id * size;
+            for (int i = 0; i < size; i++) x[i] = widen(from[i]);
+            continue;
+        }
+        const bf16 *from = (const bf16 *)s->model.head.panels + (size_t)(id / COLUMNS) * size * COLUMNS + id % COLUMNS * 2;
+        for (int i = 0; i < size; i += 2, from += 2 * COLUMNS) x[i] = widen(from[0]), x[i + 1] = widen(from[1]);
     }
     end_phase(w);
 }

@@ -213,14 +213,20 @@ class Native:
             kind,
             model.epsilon,
             model.scaling,
-            # Weights that are views of the file would keep all of it mapped.
-            self._keep(model.embedding.to(torch.bfloat16, copy=True)),
+            self._embedding(model, kind),
             self._keep(model.cosine.float()),
             self._keep(model.sine.float()),
             self._keep(model.norm.float()),
             layers,
             self._linear(model.head, kind),
         )
+
+    def _embedding(self, model: Llama, kind: int) -> int | None:
+        """Null where the head's panels hold the same numbers."""
+        if kind != INT8 and model.embedding.data_ptr() == model.head.data_ptr():
+            return None
+        # A view of the file would keep all of it mapped.
+        return self._keep(model.embedding.to(torch.bfloat16, copy=True))
 
     def _layer(self, model: Llama, index: int, kind: int) -> _Layer:
         layer = model.layers[index]
