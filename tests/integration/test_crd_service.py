@@ -21,7 +21,14 @@ async def test_defaults_are_filled_by_the_server(session: Session) -> None:
     assert answer["spec"] == {
         "model": {"source": "hf://org/name"},
         "imagePullPolicy": "IfNotPresent",
-        "shards": {"min": 1, "max": 1000, "maxSequences": 64, "dtype": "auto", "tensorParallel": 1},
+        "shards": {
+            "min": 1,
+            "max": 1000,
+            "maxSequences": 64,
+            "dtype": "auto",
+            "tensorParallel": 1,
+            "performance": {"cudnnBenchmark": False, "cudaGraphs": True},
+        },
         "rollout": {"drainSeconds": 120},
         "router": {"replicas": 1, "queue": {"maxTokens": 262144, "timeoutSeconds": 30}},
         "paused": False,
