@@ -13,7 +13,7 @@ from engine_bench.lineup import everyone
 from engine_bench.measure import play_round
 from engine_bench.observations import Observations
 from engine_bench.score import rows
-from scoreboard import busy, results, table
+from scoreboard import busy, machine, results, table
 from scoreboard.rows import Row, missed
 
 NAME = "engine"
@@ -25,6 +25,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="about two minutes: one repeat, one model, few requests")
     parser.add_argument("--repeats", type=at_least_one, help="rounds (3; quick: 1)")
     parser.add_argument("--only", type=re.compile, default="", metavar="PATTERN", help="as in '58m (ours|vllm)$'")
+    onto = parser.add_mutually_exclusive_group()
+    onto.add_argument("--keep", action="store_true", help="keep what the last results have of other visits")
+    onto.add_argument("--add", action="store_true", help="add rounds to the last results")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a must is missed or our engine fails")
     parser.add_argument("--report", action="store_true", help="only write docs/performance.md from the last results")
     return parser.parse_args(arguments)
@@ -42,7 +45,8 @@ def measure(options: argparse.Namespace) -> list[Row]:
     began = time.monotonic()
     visits = [visit for visit in (plan.quick() if options.quick else plan.full()) if options.only.search(visit.key)]
     repeats = options.repeats or (1 if options.quick else 3)
-    models, engines, seen = weights.prepare(), everyone(install=not options.quick), Observations()
+    models, engines = weights.prepare(), everyone(install=not options.quick)
+    seen = earlier([] if options.add else visits) if options.keep or options.add else Observations()
     quality = None
     for number in range(1, repeats + 1):
         print(f"round {number} of {repeats}", flush=True)
@@ -50,16 +54,28 @@ def measure(options: argparse.Namespace) -> list[Row]:
         if not options.quick and quality is None and any(seen.seen.get("58m ours-int8", [])):
             quality = weights.quality_of_int8(models["smollm2"])
         found = rows(seen, quality)
-        path = results.write(NAME, content(options, found, seen, number))
+        path = results.write(NAME, content(options, found, seen))
     print(f"\n{table.terminal([row.as_json() for row in found])}\n\n{busy.warning(seen.busiest())}")
     print(f"{verdict(found)}; {time.monotonic() - began:.0f} s; {path}")
     return found
 
 
-def content(options: argparse.Namespace, found: Sequence[Row], seen: Observations, repeats: int) -> dict[str, Any]:
+def earlier(visits: Sequence[plan.Visit]) -> Observations:
+    """What the last results have of visits other than these.
+
+    Raises:
+        RuntimeError: they are another machine's.
+    """
+    last = results.read(NAME)
+    if last["machine"] != machine.description():
+        raise RuntimeError("the last results are another machine's; run without --keep and --add")
+    return Observations.from_json(last["seen"]).without({visit.key for visit in visits})
+
+
+def content(options: argparse.Namespace, found: Sequence[Row], seen: Observations) -> dict[str, Any]:
     """What is written to the file."""
     mode = "quick" if options.quick else "full"
-    return results.result(found, mode=mode, repeats=repeats, busy=seen.busiest(), seen=seen.as_json())
+    return results.result(found, mode=mode, repeats=seen.repeats(), busy=seen.busiest(), seen=seen.as_json())
 
 
 def verdict(found: Sequence[Row]) -> str:

@@ -70,13 +70,15 @@ def summarize(recordings: Sequence[Recording], seconds: float, cpu_seconds: floa
     answers = [(recording, understand(recording)) for recording in recordings]
     good = [(recording, answer) for recording, answer in answers if not answer.error]
     counts = [len(answer.times) if answer.tokens is None else answer.tokens for _, answer in good]
+    # What a static batch computes beyond what was asked for is nobody's.
+    wanted = [min(count, recording.asked_tokens) for count, (recording, _) in zip(counts, good, strict=True)]
     first = [answer.times[0] - recording.sent for recording, answer in good]
     gaps = [after - before for _, answer in good for before, after in zip(answer.times, answer.times[1:], strict=False)]
     return Outcome(
         requests=len(good),
-        tokens=sum(counts),
+        tokens=sum(wanted),
         seconds=seconds,
-        tokens_per_second=sum(counts) / seconds,
+        tokens_per_second=sum(wanted) / seconds,
         ttft_p50=milliseconds(first, 50),
         ttft_p99=milliseconds(first, 99),
         itl_p50=milliseconds(gaps, 50),

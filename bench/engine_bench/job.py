@@ -8,7 +8,8 @@ from typing import Any
 class Job:
     """`requests` requests by `clients` clients: each sends its next one when the last has ended.
 
-    `in_groups` is a static batch instead: `clients` requests at once, the next ones when all of them have ended.
+    `in_groups` is a static batch instead: `clients` requests at once, computed until the longest has ended, as a padded
+    batch is; then the next ones. Only the tokens that each of them asked for count.
     `ports` are those of one server, or of several that share the clients evenly.
     """
 

@@ -18,7 +18,7 @@ import uvloop
 from engine_bench.answers import Recording, summarize
 from engine_bench.connection import Connection, opened
 from engine_bench.job import Job, Outcome
-from engine_bench.requests import body, draw, read_words
+from engine_bench.requests import body, draw, read_words, static_batches
 
 Work = tuple[bytes, Recording]
 
@@ -26,11 +26,10 @@ Work = tuple[bytes, Recording]
 def prepare(job: Job) -> list[Work]:
     """Bodies in order, each with an empty recording."""
     words = read_words(Path(job.words))
-    drawn = [draw(job.stream, index, len(words)) for index in range(job.requests)]
-    return [
-        (body(request, words, as_text=job.as_text, model=job.model), Recording(request.answer_tokens))
-        for request in drawn
-    ]
+    wanted = [draw(job.stream, index, len(words)) for index in range(job.requests)]
+    asked = static_batches(wanted, job.clients) if job.in_groups else wanted
+    bodies = (body(request, words, as_text=job.as_text, model=job.model) for request in asked)
+    return [(content, Recording(request.answer_tokens)) for content, request in zip(bodies, wanted, strict=True)]
 
 
 async def client(job: Job, number: int, work: Iterator[Work]) -> None:

@@ -1,7 +1,7 @@
 """What was seen: figures by visit and repeat, kept apart from what is made of them. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,6 +22,12 @@ class Seen:
     peaks: dict[str, int]
     busy: float
 
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Seen":
+        """As `asdict` wrote it."""
+        outcomes = {point: Outcome.from_json(found) for point, found in content["outcomes"].items()}
+        return cls(**content | {"outcomes": outcomes})
+
 
 @dataclass
 class Observations:
@@ -40,9 +46,29 @@ class Observations:
             return ""
         return self.absent.get(visit, NOT_PLANNED)
 
+    def repeats(self) -> str:
+        """How often visits were made: one number, or the least and the most."""
+        counts = [len(repeats) for repeats in self.seen.values() if repeats] or [0]
+        return " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+
     def busiest(self) -> float:
         """The most that others used of the cores before any visit."""
         return max((one.busy for repeats in self.seen.values() for one in repeats if one), default=0.0)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Observations":
+        """Of an earlier run."""
+        found = cls()
+        for visit, repeats in content.items():
+            found.seen[visit] = [Seen.from_json(one) if one else None for one in repeats]
+        return found
+
+    def without(self, visits: Collection[str]) -> "Observations":
+        """All but those visits."""
+        kept = {visit: repeats for visit, repeats in self.seen.items() if visit not in visits}
+        return Observations(
+            defaultdict(list, kept), {key: why for key, why in self.absent.items() if key not in visits}
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Everything, for whoever wants to look closer."""

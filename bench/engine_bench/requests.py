@@ -7,7 +7,7 @@ its own, so that no server answers a prompt from the cache of an earlier point.
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 PROMPT_TOKENS = (16, 255)
@@ -29,6 +29,13 @@ def draw(stream: str, index: int, vocabulary: int) -> Request:
     chance = random.Random(f"{stream}/{index}")  # noqa: S311 - reproducible, not secret
     length, answer_tokens = chance.randint(*PROMPT_TOKENS), chance.randint(*ANSWER_TOKENS)
     return Request(tuple(chance.randrange(vocabulary) for _ in range(length)), answer_tokens)
+
+
+def static_batches(requests: Sequence[Request], size: int) -> list[Request]:
+    """What a static batch computes for them: every row goes on until the longest of its group has ended."""
+    groups = (requests[start : start + size] for start in range(0, len(requests), size))
+    longest = [(group, max(request.answer_tokens for request in group)) for group in groups]
+    return [replace(request, answer_tokens=tokens) for group, tokens in longest for request in group]
 
 
 def body(request: Request, words: Words, *, as_text: bool, model: str) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from engine_bench import plan
-from engine_bench.requests import ANSWER_TOKENS, PROMPT_TOKENS, Words, body, draw
+from engine_bench.requests import ANSWER_TOKENS, PROMPT_TOKENS, Request, Words, body, draw, static_batches
 
 WORDS: Words = [(" the", 5), (" of", 7), (" and", 9)]
 
@@ -50,3 +50,9 @@ def test_a_plan_files_nothing_twice(visits: list[plan.Visit]) -> None:
 
 def test_a_quick_run_is_a_part_of_a_full_one() -> None:
     assert {visit.key for visit in plan.quick()} <= {visit.key for visit in plan.full()}
+
+
+def test_a_static_batch_computes_every_row_until_the_longest_of_its_group_has_ended() -> None:
+    requests = [Request((number,), tokens) for number, tokens in enumerate((5, 9, 2, 7, 3))]
+    assert [one.answer_tokens for one in static_batches(requests, 2)] == [9, 9, 7, 7, 3]
+    assert [one.words for one in static_batches(requests, 2)] == [one.words for one in requests]

@@ -105,3 +105,12 @@ def test_the_chart_is_an_svg_with_a_bar_for_each_measured_point() -> None:
 
 def test_quick_asks_less() -> None:
     assert QUICK.many < FULL.many
+
+
+def test_what_is_measured_anew_replaces_the_earlier_and_the_rest_stays() -> None:
+    seen = observed(plan.full(), {})
+    earlier = Observations.from_json(json.loads(json.dumps(seen.as_json())))
+    assert earlier.seen == seen.seen
+    left = earlier.without({"58m ours"})
+    assert "58m ours" not in left.seen
+    assert left.seen["58m vllm"] == seen.seen["58m vllm"]
