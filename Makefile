@@ -93,9 +93,10 @@ demo-down: env ## Remove the demo and its cluster
 	@$(PY) -m demo down
 
 # --- tests --------------------------------------------------------------------------------------------------------
-.PHONY: test checks lint types contracts format test-unit test-integration test-e2e
-test: ## Everything: lint, types, contracts, unit, integration, e2e
+.PHONY: test checks lint types contracts format test-unit test-model test-integration test-e2e
+test: ## Everything: lint, types, contracts, unit, model, integration, e2e
 	@$(MAKE) -j4 prepare checks
+	@$(MAKE) test-model
 	@$(MAKE) test-integration
 	@$(MAKE) test-e2e
 
@@ -111,7 +112,9 @@ format: env ## Rewrite the code as lint wants it
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
 
 test-unit: env clients ## Unit tests (seconds)
-	@echo "· unit tests"; $(BIN)/pytest tests/unit -q -n 2
+	@echo "· unit tests"; $(BIN)/pytest tests/unit -q -n 2 -m "not model"
+test-model: env model ## Unit tests that need SmolLM2's weights: greedy answers are transformers' own
+	@echo "· tests with real weights"; $(BIN)/pytest tests/unit -q -m model
 test-integration: kubernetes ## The operator against a real API server, controller manager and etcd; pods are scripted
 	@echo "· integration tests"; $(BIN)/pytest tests/integration -q -n 2
 test-e2e: prepare ## The stories of e2e/stories on a whole cluster

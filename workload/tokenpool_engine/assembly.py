@@ -6,8 +6,8 @@ import torch
 
 from tokenpool_engine.cache import Ledger
 from tokenpool_engine.compute import ladder, loader, memory, trial
-from tokenpool_engine.compute.choose import PAGE_TOKENS, Room, choose
-from tokenpool_engine.compute.native import Native
+from tokenpool_engine.compute.choose import Room, choose
+from tokenpool_engine.compute.native import PAGE_TOKENS, Native
 from tokenpool_engine.compute.padded import MOST_GATHERED
 from tokenpool_engine.compute.parallel import team
 from tokenpool_engine.compute.runner import Runner

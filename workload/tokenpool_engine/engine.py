@@ -171,7 +171,8 @@ class Engine:
                 self._scheduler.cancel(stream.request)
             self._send([(stream, Update(finish=stream.request.finish))])
             self._streams.pop(stream.request.id, None)
-        self._observe_queues()
+        if arrived or dropped:
+            self._observe_queues()
         return not stopping
 
     def _accept(self, stream: Stream) -> None:

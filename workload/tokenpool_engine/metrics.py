@@ -152,6 +152,10 @@ class Metrics:
         found = self.step_time.coefficients
         return {} if found is None else asdict(found)
 
+    def work_per_second(self) -> float:
+        """Tokens computed or generated per second: what outstanding tokens are done at."""
+        return self.prompt_tokens_per_second() + self.tokens_per_second()
+
     def prompt_tokens_per_second(self) -> float:
         """Prompt tokens computed per second, mean over the last ten seconds."""
         return sum(step.prompt for step in self._lately()) / RATE_SECONDS

@@ -55,6 +55,7 @@ class Scheduler:
         self._max_sequences = min(max_sequences, token_budget)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self._waiting_tokens = 0
         self.preemptions = 0
         self.recomputed_tokens = 0
 
@@ -66,18 +67,21 @@ class Scheduler:
     @property
     def outstanding_tokens(self) -> int:
         """Tokens of all requests that are still to be computed or generated, at most."""
-        return sum(request.outstanding for request in (*self.waiting, *self.running))
+        # Asked for in every step, and the queue may be long: what waits does not change.
+        return self._waiting_tokens + sum(request.outstanding for request in self.running)
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises ValueError when it can never fit: the door should have refused it."""
         if not request.prompt or self.ledger.pages_for(request.limit) > self.ledger.pages:
             raise ValueError(f"{request.id}: {request.limit} tokens do not fit in the cache")
         self.waiting.append(request)
+        self._waiting_tokens += request.outstanding
 
     def cancel(self, request: Request) -> None:
         """Drop a request wherever it is; unknown ones are gone already."""
         if request in self.waiting:
             self.waiting.remove(request)
+            self._waiting_tokens -= request.outstanding
         elif request in self.running:
             self._retire(request)
         request.finish = request.finish or Finish.CANCELLED
@@ -129,6 +133,7 @@ class Scheduler:
             request = self.waiting[0]
             # A page to grow for everybody who runs already, or the newcomer would soon be sent back.
             spare = min(len(self.running), self.ledger.pages - self.ledger.pages_for(request.known))
+            outstanding = request.outstanding
             try:
                 tokens = request.tokens(0, request.known)
                 request.computed = self.ledger.reserve(request.id, tokens, request.known, spare)
@@ -136,6 +141,7 @@ class Scheduler:
                 # No overtaking: a small request that slips past could starve a big one for ever.
                 return
             self.running.append(self.waiting.popleft())
+            self._waiting_tokens -= outstanding
 
     def _make_room(self, request: Request, tokens: int) -> bool:
         """Pages for so many tokens, at the expense of younger requests. False: the request itself had to go."""
@@ -154,6 +160,7 @@ class Scheduler:
         self._retire(request)
         request.computed = 0
         self.waiting.appendleft(request)
+        self._waiting_tokens += request.outstanding
         self.preemptions += 1
 
     def _publish(self, request: Request) -> None:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from tokenpool_api import names
-from tokenpool_api.spec import GRACE_MARGIN_SECONDS, PRE_STOP_SECONDS, Resources, TokenPoolSpec
+from tokenpool_api.shards import Resources
+from tokenpool_api.spec import GRACE_MARGIN_SECONDS, PRE_STOP_SECONDS, TokenPoolSpec
 from tokenpool_operator.manifests import metadata, model, security
 from tokenpool_operator.manifests.metadata import Owner
 

@@ -7,6 +7,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from models.smollm2 import smollm2_directory
+
 # Two test processes share two cores.
 torch.set_num_threads(1)
 
@@ -51,3 +53,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
     return byte_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2's folder; fetched when it is not in the cache yet, so only for tests with the mark `model`."""
+    return smollm2_directory()

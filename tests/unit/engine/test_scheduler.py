@@ -197,6 +197,7 @@ def compute(step: Step, cached: dict[int, tuple[int, ...]]) -> None:
 
 
 def assert_step(subject: Scheduler, step: Step) -> None:
+    assert subject.outstanding_tokens == sum(one.outstanding for one in (*subject.waiting, *subject.running))
     assert step.size <= BUDGET
     assert len(subject.running) <= SEQUENCES
     in_step = {part.request.id for part in step.slices}

@@ -183,11 +183,11 @@ def prompt_ids(body: CompletionRequest, parts: Parts) -> list[list[int]]:
     ]
 
 
-def check_queue(parts: Parts, more: int, tokens_per_second: Callable[[], float]) -> None:
+def check_queue(parts: Parts, more: int, work_per_second: Callable[[], float]) -> None:
     """Raises ApiError 429 when there is too much to do already, with the time that the backlog takes."""
     outstanding = parts.engine.outstanding_tokens()
     if outstanding and outstanding + more > parts.limits.queue_tokens:
-        seconds = outstanding / max(tokens_per_second(), 1.0)
+        seconds = outstanding / max(work_per_second(), 1.0)
         raise ApiError(
             429,
             f"this shard has {outstanding} tokens to do already",

@@ -88,7 +88,7 @@ class Api:
         grammar = await read_grammar(body, self._grammars_of(parts))
         admitted = await asyncio.to_thread(admit, body, parts, identity, grammar)
         self._ready_parts()  # a drain that began meanwhile does not wait for this one
-        check_queue(parts, admitted.tokens, parts.metrics.tokens_per_second)
+        check_queue(parts, admitted.tokens, parts.metrics.work_per_second)
         reply = self._reply(answer_id(http, identity), body, admitted, parts)
         choices = [
             ChoiceReply(reply, index, choice.request.prompt, choice.echo, continued=bool(choice.request.output))

@@ -12,7 +12,7 @@ from tokenpool_engine.compute.graphs import Graphed, NotRecorded
 from tokenpool_engine.compute.lean import Lean
 from tokenpool_engine.compute.llama import Llama, NotLlama, read
 from tokenpool_engine.compute.loader import Loaded
-from tokenpool_engine.compute.native import Native, Unsuitable
+from tokenpool_engine.compute.native import PAGE_TOKENS, Native, Unsuitable
 from tokenpool_engine.compute.parallel import Alone
 from tokenpool_engine.compute.runner import Model
 from tokenpool_engine.compute.selfcheck import Proof
@@ -21,7 +21,6 @@ from tokenpool_engine.failure import Reason, StartError
 
 log = logging.getLogger(__name__)
 
-PAGE_TOKENS: Final = 32
 LEAST_POSITIONS: Final = selfcheck.PAGES * PAGE_TOKENS
 # How far logits may be from the stock forward's, in parts of their spread. It rounds to bfloat16 after every operation
 # itself; int8 is another model, whose quality is measured elsewhere: here only blunders are caught.

@@ -683,8 +683,9 @@ static void *work(void *argument)
         pthread_mutex_lock(&s->lock);
         while (s->round == seen && !s->ending) pthread_cond_wait(&s->wake, &s->lock);
         seen = s->round;
+        int ending = s->ending;
         pthread_mutex_unlock(&s->lock);
-        if (s->ending) return NULL;
+        if (ending) return NULL;
         compute(w);
     }
 }

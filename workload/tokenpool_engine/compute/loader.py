@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.distributed import DistributedConfig
 
 from tokenpool_engine.compute import attention
+from tokenpool_engine.compute.native import cpu_flags
 from tokenpool_engine.failure import Reason, StartError
 
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -108,11 +109,7 @@ def pick_dtype(wanted: str, stored: str, device: torch.device) -> torch.dtype:
 
 def has_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16 itself; emulated it is slower than float32."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    return not cpu_flags().isdisjoint({"avx512_bf16", "amx_bf16"})
 
 
 def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

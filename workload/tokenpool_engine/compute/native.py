@@ -3,7 +3,6 @@ for the whole call, so that HTTP is served while a step computes.
 """
 
 import ctypes
-import logging
 import mmap
 import os
 import time
@@ -17,8 +16,6 @@ from torch import Tensor
 
 from tokenpool_engine.compute.llama import Llama
 from tokenpool_engine.compute.rows import Rows, Span
-
-log = logging.getLogger(__name__)
 
 PAGE_TOKENS: Final = 32
 COLUMNS: Final = 32
@@ -70,7 +67,7 @@ class Unsuitable(Exception):
     """The kernel cannot be used; the text says why."""
 
 
-def library() -> Any:
+def load_kernel() -> Any:
     """The compiled kernel. Raises Unsuitable."""
     lacking = sorted(NEEDED - cpu_flags())
     if lacking:
@@ -115,7 +112,7 @@ class Native:
         self, model: Llama, pages: int, threads: int, max_rows: int, *, int8: bool = False, kind: int | None = None
     ) -> None:
         refuse_shape(model)
-        self._library = library()
+        self._library = load_kernel()
         self._kept: list[Any] = []
         self.vocabulary = model.vocabulary
         self._max_rows, self._positions = max_rows, len(model.cosine)

@@ -25,18 +25,12 @@ class Model(Protocol):
         """Give back threads, processes and memory."""
 
 
-class Greedy(Model, Protocol):
-    """One that finds the best ids by itself, without making all logits."""
-
-    def best(self, rows: Rows) -> list[int]:
-        """The best id of each row that samples."""
-
-
 class Runner:
     """A model, computing steps."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        # Some find the best ids by themselves, without making all logits.
         self._best = getattr(model, "best", None)
 
     @property

@@ -1,8 +1,6 @@
 """The fastest way that computes rightly is taken, and the log says which one, and why not a faster one."""
 
 import logging
-import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,12 +10,11 @@ from support.llamas import SIZES, make
 from tokenpool_engine.compute import native
 from tokenpool_engine.compute.choose import Room, choose
 from tokenpool_engine.compute.lean import Lean
-from tokenpool_engine.compute.loader import Loaded, load
+from tokenpool_engine.compute.loader import Loaded
 from tokenpool_engine.compute.native import Native, Unsuitable
 from tokenpool_engine.compute.parallel import Alone
 
 ROOM = Room(pages=8, positions=512, threads=1, max_rows=64, sequences=4, cuda_graphs=False)
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenpool"
 
 
 def tiny(dtype: torch.dtype, **change: object) -> Loaded:
@@ -27,7 +24,7 @@ def tiny(dtype: torch.dtype, **change: object) -> Loaded:
 
 def needs_kernel() -> None:
     try:
-        native.library()
+        native.load_kernel()
     except Unsuitable as reason:
         pytest.skip(f"no compiled kernel here: {reason}")
 
@@ -52,14 +49,3 @@ def test_bfloat16_takes_the_kernel(caplog: pytest.LogCaptureFixture) -> None:
     model.close()
     assert isinstance(model, Native)
     assert "computing with the compiled kernel" in caplog.text
-
-
-@pytest.mark.model
-def test_real_weights_in_bfloat16_take_the_kernel() -> None:
-    needs_kernel()
-    folders = sorted(CACHE.glob("smollm2-*/SmolLM2-135M-Instruct/model.safetensors"))
-    if not folders:
-        pytest.skip("`make model` was not run: there is no SmolLM2 in the cache")
-    model = choose(load(folders[-1].parent, "bfloat16"), ROOM, Alone())
-    model.close()
-    assert isinstance(model, Native)

@@ -16,7 +16,7 @@ from tokenpool_engine.compute.selfcheck import distance
 from tokenpool_engine.compute.stock import Stock
 
 try:
-    native.library()
+    native.load_kernel()
 except Unsuitable as reason:
     pytest.skip(f"no compiled kernel here: {reason}", allow_module_level=True)
 
@@ -116,4 +116,4 @@ def test_a_position_beyond_the_known_angles_is_refused(opened: list[Native]) -> 
 def test_a_missing_kernel_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "LIBRARY", native.LIBRARY.with_name("nowhere.so"))
     with pytest.raises(Unsuitable, match="cannot be loaded"):
-        native.library()
+        native.load_kernel()

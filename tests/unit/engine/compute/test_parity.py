@@ -1,8 +1,6 @@
 """Greedy float32 answers are those of `generate`, token for token, however requests meet: every family, every play."""
 
 import copy
-import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,11 +9,10 @@ from transformers import AutoModelForCausalLM, Gemma2Config
 from support import parity
 from tokenpool_engine.compute import attention, llama, selfcheck
 from tokenpool_engine.compute.lean import Lean
-from tokenpool_engine.compute.loader import Loaded, load, refuse_unsupported
+from tokenpool_engine.compute.loader import Loaded, refuse_unsupported
 from tokenpool_engine.compute.runner import Runner
 from tokenpool_engine.compute.stock import Stock
 from tokenpool_engine.failure import StartError
-from tokenpool_engine.request import Request, Sampling
 
 PAGES = max(play.pages for play in parity.PLAYS.values())
 
@@ -53,19 +50,3 @@ def test_answers_of_the_lean_loop_are_those_of_generate(name: str) -> None:
 def test_softcapped_attention_is_refused() -> None:
     with pytest.raises(StartError, match=r"^ModelUnsupported: attention with softcapped logits is not supported$"):
         refuse_unsupported(Gemma2Config(**parity.GROUPED))
-
-
-@pytest.mark.model
-@pytest.mark.parametrize("budget", [512, 7], ids=["whole prompts", "chunks"])
-def test_real_weights(budget: int) -> None:
-    folder = os.environ.get("TOKENPOOL_TEST_MODEL")
-    if not folder:
-        pytest.skip("TOKENPOOL_TEST_MODEL names no folder with real weights; the e2e stories compare with them too")
-    loaded = load(Path(folder), "float32")
-    runner = Runner(Stock(loaded.model, 128, parity.PAGE_TOKENS))
-    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    texts = ["The capital of France is", "Once upon a time there was a fox that", "1, 2, 3,", "def fibonacci(n):\n"]
-    alone, *mates = [Request(text, tuple(loaded.tokenizer(text)["input_ids"]), 32, Sampling(0.0)) for text in texts]
-    parity.drive(runner, [[alone], mates], budget, pages=128)
-    said = {request.id: request.output for request in (alone, *mates)}
-    assert said == {request.id: parity.generate(reference, request.prompt, 32) for request in (alone, *mates)}
