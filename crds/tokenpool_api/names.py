@@ -46,9 +46,20 @@ FIELD_CONTINUE: Final = "continue_token_ids"
 FIELD_RETURN_TOKEN_IDS: Final = "return_token_ids"  # noqa: S105
 FIELD_TOKEN_IDS: Final = "token_ids"  # noqa: S105
 
+# The one key of the roster's ConfigMap.
+ROSTER_KEY: Final = "roster.json"
+
 # HTTP headers of the data path.
 HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_SHARD: Final = "x-tokenpool-shard"
+
+# What router and shard tell each other beside the API; the router lets none of it through, in either direction.
+# The router asks for the ids of a stream's tokens: each event then has them before it, as a comment line ":12,345".
+HEADER_TOKEN_IDS: Final = "x-tokenpool-token-ids"  # noqa: S105
+# The shard tells what it counted, and the seed that it drew where the client gave none.
+HEADER_PROMPT_TOKENS: Final = "x-tokenpool-prompt-tokens"
+HEADER_COMPLETION_TOKENS: Final = "x-tokenpool-completion-tokens"
+HEADER_SEED: Final = "x-tokenpool-seed"
 
 # The longest pool name: "<pool>-<revision>-<ordinal>" must stay a label value and a host name (63).
 POOL_NAME_MAX_LENGTH: Final = 40
@@ -69,6 +80,11 @@ def shards_service_name(pool: str) -> str:
 def router_name(pool: str) -> str:
     """Deployment, service account, role and network policy of the pool's router."""
     return f"{pool}-router"
+
+
+def roster_name(pool: str) -> str:
+    """The ConfigMap in which the operator tells the routers what to do with each shard."""
+    return f"{pool}-roster"
 
 
 def shard_name(pool: str, revision: str, ordinal: int) -> str:

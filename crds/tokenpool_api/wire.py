@@ -31,6 +31,24 @@ class ShardLoad(Wire):
     """Generated tokens per second, mean over the last ten seconds."""
 
 
+class RosterEntry(Wire):
+    """What routers are to do with one shard."""
+
+    weight: float = Field(default=1.0, gt=0, le=1)
+    """Share of a full shard's traffic."""
+    draining: bool = False
+    """No new request goes there."""
+    revision: str = ""
+
+
+class Roster(Wire):
+    """What the operator tells the routers, as JSON in the pool's ConfigMap. The generation rises with every change."""
+
+    generation: int = Field(default=0, ge=0)
+    shards: dict[str, RosterEntry] = Field(default_factory=dict)
+    """By pod name. A shard that is not listed has the full weight."""
+
+
 class RouterShardLoad(Wire):
     """What one router has given to one shard and not yet got back."""
 
@@ -39,11 +57,31 @@ class RouterShardLoad(Wire):
     outstanding_tokens: int = Field(ge=0)
     in_flight_requests: int = Field(ge=0)
     ejected: bool
+    weight: float = Field(default=1.0, ge=0)
+    draining: bool = False
+
+
+class RevisionLoad(Wire):
+    """How one revision's shards answered through this router in the last minute."""
+
+    requests: int = Field(ge=0)
+    errors: int = Field(ge=0)
+    ttft_p50_seconds: float | None = None
+    ttft_p99_seconds: float | None = None
 
 
 class RouterLoad(Wire):
-    """One router's account: its own requests only."""
+    """One router's account: its own requests only, all of its workers together."""
 
     queued_requests: int = Field(ge=0)
     queued_tokens: int = Field(ge=0)
     shards: tuple[RouterShardLoad, ...]
+    workers: int = Field(default=1, ge=0)
+    roster_generation: int = Field(default=0, ge=0)
+    """The oldest that any worker has applied."""
+    arriving_prompt_tokens_per_second: float = Field(default=0.0, ge=0)
+    """What clients ask for, refused requests included; means over the last ten seconds."""
+    arriving_answer_tokens_per_second: float = Field(default=0.0, ge=0)
+    drain_tokens_per_second: float = Field(default=0.0, ge=0)
+    """Work that got done, prompt and answer tokens together."""
+    revisions: dict[str, RevisionLoad] = Field(default_factory=dict)

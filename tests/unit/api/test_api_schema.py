@@ -123,8 +123,21 @@ def test_a_router_tells_of_each_shard() -> None:
         "outstandingTokens": 1,
         "inFlightRequests": 2,
         "ejected": False,
+        "weight": 0.3,
+        "draining": True,
     }
-    body = {"queuedRequests": 3, "queuedTokens": 4, "shards": [shard]}
+    revision = {"requests": 9, "errors": 1, "ttftP50Seconds": 0.1, "ttftP99Seconds": 0.5}
+    body = {
+        "queuedRequests": 3,
+        "queuedTokens": 4,
+        "shards": [shard],
+        "workers": 2,
+        "rosterGeneration": 7,
+        "arrivingPromptTokensPerSecond": 10.0,
+        "arrivingAnswerTokensPerSecond": 11.0,
+        "drainTokensPerSecond": 12.0,
+        "revisions": {"abcd1234": revision},
+    }
     assert RouterLoad.model_validate(body).model_dump(by_alias=True, mode="json") == body
 
 
