@@ -37,6 +37,9 @@ class Reply:
     includes_usage: bool
     returns_token_ids: bool = False
     logprobs: TokenTexts | None = None
+    seed: int = 0
+    comments_token_ids: bool = False
+    """For the router: the ids of an event's tokens come before it, as a comment."""
 
     @cached_property
     def chunk_head(self) -> dict[str, Any]:
@@ -57,6 +60,10 @@ class Reply:
         """The last chunk when usage was asked for: no choices."""
         return event({**self.chunk_head, "choices": [], "usage": usage(self.prompt_tokens, tokens)})
 
+    def headers(self) -> dict[str, str]:
+        """What a router wants to know."""
+        return {names.HEADER_PROMPT_TOKENS: str(self.prompt_tokens), names.HEADER_SEED: str(self.seed)}
+
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
@@ -75,6 +82,9 @@ class ChoiceReply:
     def events(self, piece: Piece) -> bytes:
         """The events of a piece; none where it has nothing to say."""
         opening = b"" if self._opened else self._opening(piece)
+        if self._reply.comments_token_ids and piece.tokens:
+            # Also for a piece whose text is held back: its ids then belong to the event that has the text.
+            opening += b":%b\n" % ",".join(map(str, piece.tokens)).encode()
         if self._reply.has_details and piece.tokens:
             content = self._detailed(piece)
         elif piece.text:

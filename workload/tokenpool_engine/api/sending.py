@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
+from tokenpool_api import names
 from tokenpool_engine.api.answer import Answer, Piece
 from tokenpool_engine.api.errors import ApiError, GenerationFailed, bug
 from tokenpool_engine.api.replies import DONE, ChoiceReply, Reply, event
@@ -53,8 +54,10 @@ async def send_whole(reply: Reply, answers: Sequence[Answer], choices: Sequence[
     except GenerationFailed as error:
         raise ApiError(500, str(error), code="generation_failed") from error
     bodies = [choice.whole(found) for choice, found in zip(choices, pieces, strict=True)]
-    body = reply.whole(bodies, sum(answer.tokens for answer in answers))
-    return web.Response(body=orjson.dumps(body), content_type="application/json")
+    tokens = sum(answer.tokens for answer in answers)
+    headers = {**reply.headers(), names.HEADER_COMPLETION_TOKENS: str(tokens)}
+    body = orjson.dumps(reply.whole(bodies, tokens))
+    return web.Response(body=body, content_type="application/json", headers=headers)
 
 
 async def send_stream(
@@ -110,7 +113,11 @@ class EventSender:
 
     async def _open(self) -> web.StreamResponse:
         response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                **self._reply.headers(),
+            }
         )
         if self._chunked:
             response.enable_chunked_encoding()

@@ -89,7 +89,7 @@ class Api:
         admitted = await asyncio.to_thread(admit, body, parts, identity, grammar)
         self._ready_parts()  # a drain that began meanwhile does not wait for this one
         check_queue(parts, admitted.tokens, parts.metrics.work_per_second)
-        reply = self._reply(answer_id(http, identity), body, admitted, parts)
+        reply = self._reply(http, answer_id(http, identity), body, admitted, parts)
         choices = [
             ChoiceReply(reply, index, choice.request.prompt, choice.echo, continued=bool(choice.request.output))
             for index, choice in enumerate(admitted.choices)
@@ -105,7 +105,14 @@ class Api:
             # Also when the client went away: the slots are free before the next step.
             self._close(parts, answers)
 
-    def _reply(self, identity: str, body: ChatRequest | CompletionRequest, admitted: Admitted, parts: Parts) -> Reply:
+    def _reply(
+        self,
+        http: web.Request,
+        identity: str,
+        body: ChatRequest | CompletionRequest,
+        admitted: Admitted,
+        parts: Parts,
+    ) -> Reply:
         if self._texts is None:
             self._texts = TokenTexts(parts.tokenizer)
         return Reply(
@@ -117,6 +124,8 @@ class Api:
             body.includes_usage,
             bool(body.return_token_ids),
             None if body.wanted_logprobs is None else self._texts,
+            admitted.choices[0].request.sampling.seed,
+            names.HEADER_TOKEN_IDS in http.headers,
         )
 
     def _ready_parts(self) -> Parts:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -113,6 +114,23 @@ async def test_token_ids_come_with_every_chunk_when_asked_for(running: Running) 
     assert [token for piece in streamed for token in piece.get("token_ids", [])] == choice["token_ids"]
     assert streamed[0]["prompt_token_ids"] == choice["prompt_token_ids"]
     assert "token_ids" not in (await complete(running, **GREEDY))["choices"][0]
+
+
+async def test_a_router_gets_token_ids_as_comments_and_what_the_shard_counted(running: Running) -> None:
+    [choice] = (await complete(running, **DRAWN, return_token_ids=True))["choices"]
+    url, asks = f"{running.url}/v1/completions", {"x-tokenpool-token-ids": "1"}
+    body = {"model": "tiny", **DRAWN, "stream": True}
+    async with running.http.post(url, json=body, headers=asks) as answer:
+        text, told = await answer.text(), answer.headers
+    assert (told["x-tokenpool-prompt-tokens"], told["x-tokenpool-seed"]) == ("3", "7")
+    comments = re.findall(r"^:([0-9,]+)\n", text, re.MULTILINE)
+    assert [int(token) for comment in comments for token in comment.split(",")] == choice["token_ids"]
+    rest = [event.removeprefix("data: ") for event in re.sub(r"(?m)^:.*\n", "", text).split("\n\n") if event]
+    assert texts(rest)[0] == choice["text"]
+    assert "token_ids" not in text
+    async with running.http.post(url, json={**body, "stream": False}, headers=asks) as answer:
+        told = answer.headers
+    assert (told["x-tokenpool-prompt-tokens"], told["x-tokenpool-completion-tokens"]) == ("3", "12")
 
 
 async def test_a_continued_chat_has_no_second_opening_and_keeps_its_id(running: Running) -> None:
