@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tokenpool_router.balancer import Member
-from tokenpool_router.process import listen, make_state
+from tokenpool_router.journey.desk import Desk
 from tokenpool_router.settings import parse
-from tokenpool_router.state import State
+from tokenpool_router.sharding import Shard
+from tokenpool_router.worker.worker import Worker
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
@@ -64,18 +64,21 @@ async def read_message(reader: asyncio.StreamReader) -> bytes:
 
 
 class Router:
-    """The router under test."""
+    """One worker of the router under test, in this process."""
 
-    def __init__(self, state: State, port: int, server: asyncio.Server) -> None:
-        self.state, self.port, self.server = state, port, server
+    def __init__(self, worker: Worker, port: int) -> None:
+        self.worker, self.port = worker, port
         self.shards: list[FakeShard] = []
 
+    @property
+    def desk(self) -> Desk:
+        return self.worker.desk
+
     async def add(self, *scripts: Script) -> list[FakeShard]:
-        """More fake shards behind it: shard-0, shard-1, …"""
+        """Fake shards behind it: shard-0, shard-1, …"""
         added = [FakeShard(script) for script in scripts]
         self.shards += added
-        members = [Member(f"shard-{n}", await shard.start()) for n, shard in enumerate(added)]
-        self.state.set_members(members)
+        self.desk.set_shards([Shard(f"shard-{n}", await shard.start()) for n, shard in enumerate(added)])
         return added
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -99,17 +102,12 @@ class Router:
 async def running(*flags: str) -> AsyncIterator[Router]:
     settings = parse(["--shards", "none:1", "--port", "0", "--host", "127.0.0.1", "--queue-seconds", "0.2",
                       "--queue-tokens", "1000", "--connect-seconds", "1", *flags])  # fmt: skip
-    state = make_state(settings)
-    server = await listen(state, settings)
-    made = Router(state, server.sockets[0].getsockname()[1], server)
+    worker = Worker(settings)
+    made = Router(worker, await worker.listen())
     yield made
-    server.close()
-    for connection in tuple(state.connections):
-        connection.abort()
-    state.pool.close()
+    await worker.close()
     for shard in made.shards:
         await shard.stop()
-    await server.wait_closed()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokenpool_router.balancer import Member
+from tokenpool_router.sharding import Shard
 
 OK = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{"text": "hi"}'
 EVENTS_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -109,10 +109,10 @@ async def test_load_falls_as_tokens_stream_and_to_zero_at_the_end(router: Router
     writer.write(b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text))
     await reader.readuntil(b"data: 1\n\n" * 3)
     now = asyncio.get_running_loop().time()
-    assert router.state.balancer.load("shard-0", now=now).outstanding_tokens == 50 + len(text) // 4 + 1 - 3
+    assert router.desk.sharding.load("shard-0", now=now).outstanding_tokens == 50 - 3, "the prompt is computed"
     go.set()
     await reader.readuntil(b"0\r\n\r\n")
-    assert router.state.balancer.load("shard-0", now=now).outstanding_tokens == 0
+    assert router.desk.sharding.load("shard-0", now=now).outstanding_tokens == 0
     writer.close()
 
 
@@ -137,8 +137,8 @@ async def test_before_content_another_shard_takes_over_unseen(router: Router, ba
 
 async def test_a_shard_that_cannot_be_reached_is_left_out(router: Router) -> None:
     [shard] = await router.add(says(OK))
-    address = router.state.balancer.loads(now=0)[0].member.address
-    router.state.set_members([Member("dead", "127.0.0.1:1"), Member("live", address)])
+    address = router.desk.sharding.loads(now=0)[0].shard.address
+    router.desk.set_shards([Shard("dead", "127.0.0.1:1"), Shard("live", address)])
     for _ in range(3):
         assert headers(await router.post())[b"x-tokenpool-shard"] == b"live"
     assert len(shard.requests) == 3
@@ -172,7 +172,7 @@ async def test_a_client_that_leaves_takes_its_request_with_it(router: Router) ->
     await reader.readuntil(b"data: 1\n\n")
     writer.close()
     await asyncio.wait_for(shard.lost.wait(), 5)
-    assert router.state.balancer.load("shard-0", now=0).in_flight == 0
+    assert router.desk.sharding.load("shard-0", now=0).in_flight == 0
 
 
 async def test_a_slow_client_slows_the_shard_and_nothing_piles_up(router: Router) -> None:
@@ -204,16 +204,16 @@ async def test_a_slow_client_slows_the_shard_and_nothing_piles_up(router: Router
 
 
 async def test_without_shards_a_request_waits_and_is_then_refused_with_a_time(router: Router) -> None:
-    router.state.set_members([])
+    router.desk.set_shards([])
     answer = await router.post()
     assert (status(answer), error(answer)["code"]) == (503, "no_shard")
     assert int(headers(answer)[b"retry-after"]) > 0
 
 
 async def test_a_waiting_request_is_served_by_the_shard_that_comes(router: Router) -> None:
-    router.state.set_members([])
+    router.desk.set_shards([])
     waiting = asyncio.create_task(router.post())
-    while not len(router.state.room):
+    while not router.desk.waiting:
         await asyncio.sleep(0)
     await router.add(says(OK))
     assert status(await waiting) == 200
@@ -225,26 +225,26 @@ async def test_a_refused_request_waits_for_another_shard_and_holds_up_nobody(rou
 
     await router.add(script)
     refused = asyncio.create_task(router.send(b"GET /refused HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n"))
-    while not len(router.state.room):
+    while not router.desk.waiting:
         await asyncio.sleep(0)
     assert status(await router.post()) == 200
-    assert len(router.state.room) == 1, "the other one still waits"
+    assert router.desk.waiting == 1, "the other one still waits"
     await router.add(says(OK))
     assert status(await refused) == 200
 
 
 async def test_a_client_that_leaves_the_queue_leaves_nothing(router_with: Any) -> None:
     router = await router_with("--queue-seconds", "60")
-    router.state.set_members([])
+    router.desk.set_shards([])
     _, writer = await router.connect()
     writer.write(GET)
-    while not len(router.state.room):
+    while not router.desk.waiting:
         await asyncio.sleep(0)
     writer.close()
-    while len(router.state.room):
+    while router.desk.waiting:
         await asyncio.sleep(0)
     [shard] = await router.add(says(OK))
-    assert (router.state.room.tokens, shard.requests) == (0, [])
+    assert (router.desk.queue.tokens, shard.requests) == (0, [])
 
 
 async def test_who_answers_503_rests_so_that_not_everybody_goes_there_first(router: Router) -> None:
@@ -302,28 +302,29 @@ async def test_a_shard_lost_where_no_event_can_tell_is_a_broken_connection(
     writer.close()
 
 
-async def test_a_bug_is_a_500_and_told_once(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+async def test_a_bug_is_a_500_and_told_once(
+    router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     await router.add(says(OK))
-    monkeypatch.setattr(router.state.balancer, "acquire", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(router.desk.sharding, "assign_shard", lambda *_, **__: 1 / 0)
     answer = await router.post()
     assert (status(answer), error(answer)["code"]) == (500, "internal_error")
-    assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+    assert not router.desk.journeys
 
 
 async def test_the_replacement_of_a_dead_shard_under_the_same_name_is_a_new_shard(router: Router) -> None:
-    router.state.set_members([Member("shard-0", "127.0.0.1:1")])
+    router.desk.set_shards([Shard("shard-0", "127.0.0.1:1")])
     waiting = asyncio.create_task(router.post())
-    while not len(router.state.room):
+    while not router.desk.waiting:
         await asyncio.sleep(0)
     await router.add(says(OK))
     assert status(await waiting) == 200
 
 
 async def test_the_waiting_room_is_bounded(router: Router) -> None:
-    router.state.set_members([])
-    answer = await router.post(b'{"max_tokens": 2000}')
+    router.desk.set_shards([])
+    answer = await router.post(b'{"prompt": "%b"}' % (b"x" * 8000))
     assert (status(answer), error(answer)["code"]) == (503, "queue_full")
 
 
@@ -361,7 +362,7 @@ async def test_the_ask_for_a_body_waits_for_the_answer_before_it(router: Router)
     writer.write(b"GET /x HTTP/1.1\r\nhost: p\r\n\r\n")
     await reader.readuntil(b"data: 1\n\n\r\n")
     writer.write(b"POST /x HTTP/1.1\r\nhost: p\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
-    [connection] = router.state.connections
+    [connection] = router.worker.connections
     while not connection._owes_continue:
         await asyncio.sleep(0)
     go.set()
@@ -407,7 +408,7 @@ async def test_a_kept_connection_that_died_gets_a_fresh_one_on_the_same_shard(ro
     assert status(await router.post()) == 200
     assert status(await router.post()) == 200
     assert shard.connections == 2
-    assert router.state.balancer.load("shard-0", now=0).ejected is False
+    assert router.desk.sharding.load("shard-0", now=0).ejected is False
 
 
 @pytest.mark.parametrize(
@@ -475,7 +476,7 @@ async def test_a_body_that_never_comes_leaves_nothing(router: Router) -> None:
     writer.write(b'POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: 100\r\n\r\n{"a')
     await writer.drain()
     writer.close()
-    while router.state.connections:
+    while router.worker.connections:
         await asyncio.sleep(0.001)
     assert shard.requests == []
 
@@ -493,7 +494,7 @@ async def test_shutting_down_lets_an_answer_end_and_closes_idle_connections(rout
     reader, writer = await router.connect()
     writer.write(b"GET /x HTTP/1.1\r\nhost: p\r\n\r\n")
     await reader.readuntil(b"data: 1\n\n")
-    for connection in tuple(router.state.connections):
+    for connection in tuple(router.worker.connections):
         connection.finish_up()
     assert await asyncio.wait_for(idle_reader.read(), 5) == b""
     go.set()

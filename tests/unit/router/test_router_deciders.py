@@ -12,14 +12,14 @@ from tokenpool_router.admission import Refused, WaitingRoom
 from tokenpool_router.balancer import Balancer, Lease, Member, UnknownShard
 from tokenpool_router.estimate import estimate_tokens
 from tokenpool_router.membership import members, static_members
-from tokenpool_router.messages import Headers, Request, ResponseHead
+from tokenpool_router.http.messages import Headers, Request, ResponseHead
 from tokenpool_router.settings import parse
-from tokenpool_router.transfer import events_end
+from tokenpool_router.journey.transfer import events_end
 
 
 def balancer(*names: str) -> Balancer:
     made = Balancer()
-    made.set_members(Member(name, f"{name}:8000") for name in names)
+    made.set_members(Shard(name, f"{name}:8000") for name in names)
     return made
 
 
@@ -76,11 +76,11 @@ def test_members_are_replaced_and_who_stays_keeps_its_account() -> None:
     subject = balancer("a", "b")
     old = pick(subject, 10)
     pick(subject, 20)
-    subject.set_members([Member("b", "b:8000"), Member("a", "elsewhere:8000")])
+    subject.set_members([Shard("b", "b:8000"), Shard("a", "elsewhere:8000")])
     assert {load.member.name: load.outstanding_tokens for load in subject.loads(now=0)} == {"a": 0, "b": 20}
     old.release()
     assert subject.load("a", now=0).outstanding_tokens == 0, "the lease was on the shard before it"
-    assert subject.acquire(1, now=0, exclude={Member("a", "elsewhere:8000"), Member("b", "b:8000")}) is None
+    assert subject.acquire(1, now=0, exclude={Shard("a", "elsewhere:8000"), Shard("b", "b:8000")}) is None
     assert Balancer().acquire(1, now=0) is None
 
 
@@ -147,7 +147,7 @@ def test_who_is_a_member(endpoints: list[dict[str, Any]] | None, wanted: list[st
         {"endpoints": endpoints, "ports": [{"name": "api", "port": 8000}]},
         {"endpoints": None, "ports": None},
     ]
-    assert members(slices) == [Member(name, "10.0.0.1:8000") for name in wanted]
+    assert members(slices) == [Shard(name, "10.0.0.1:8000") for name in wanted]
 
 
 def test_ports_and_addresses_of_members() -> None:
@@ -157,8 +157,8 @@ def test_ports_and_addresses_of_members() -> None:
             "ports": [{"name": "x", "port": 1}, {"name": "api", "port": 9}],
         }
     ]
-    assert members(slices) == [Member("a", "[fd00::1]:9")]
-    assert static_members(["h:1"]) == [Member("h:1", "h:1")]
+    assert members(slices) == [Shard("a", "[fd00::1]:9")]
+    assert static_members(["h:1"]) == [Shard("h:1", "h:1")]
 
 
 async def test_the_waiting_room_is_first_come_first_served() -> None:
@@ -173,7 +173,7 @@ async def test_the_waiting_room_is_first_come_first_served() -> None:
     waiting = [asyncio.create_task(room.lease(n, partial(acquire, n))) for n in (10, 20)]
     await asyncio.sleep(0)
     assert (len(room), room.tokens) == (2, 30)
-    subject.set_members([Member("a", "a:1")])
+    subject.set_members([Shard("a", "a:1")])
     late = await room.lease(1, partial(acquire, 1))
     assert [(await task).tokens for task in waiting] + [late.tokens] == served == [10, 20, 1]
     assert (len(room), room.tokens) == (0, 0)
@@ -181,19 +181,19 @@ async def test_the_waiting_room_is_first_come_first_served() -> None:
 
 async def test_who_is_choosy_waits_without_holding_up_the_rest() -> None:
     subject, room = balancer("a"), WaitingRoom(100, 5)
-    excluded = {Member("a", "a:8000")}
+    excluded = {Shard("a", "a:8000")}
     choosy = asyncio.create_task(room.lease(10, lambda: subject.acquire(10, now=0, exclude=excluded), is_choosy=True))
     await asyncio.sleep(0)
     assert (await room.lease(1, lambda: subject.acquire(1, now=0))).member.name == "a"
     assert (choosy.done(), len(room)) == (False, 1)
-    subject.set_members([Member("a", "a:8000"), Member("b", "b:8000")])
+    subject.set_members([Shard("a", "a:8000"), Shard("b", "b:8000")])
     room.shards_changed()
     assert (await choosy).member.name == "b"
 
 
 async def test_a_shard_that_the_first_in_line_does_not_want_goes_to_the_next() -> None:
     subject, room = balancer(), WaitingRoom(100, 5)
-    excluded = {Member("a", "a:8000")}
+    excluded = {Shard("a", "a:8000")}
     choosy = asyncio.create_task(room.lease(1, lambda: subject.acquire(1, now=0, exclude=excluded), is_choosy=True))
     behind = asyncio.create_task(room.lease(2, lambda: subject.acquire(2, now=0)))
     await asyncio.sleep(0)
@@ -222,7 +222,7 @@ async def test_who_leaves_the_room_gives_back_what_it_just_got() -> None:
     subject, room = balancer(), WaitingRoom(100, 5)
     task = asyncio.create_task(room.lease(10, lambda: subject.acquire(10, now=0)))
     await asyncio.sleep(0)
-    subject.set_members([Member("a", "a:1")])
+    subject.set_members([Shard("a", "a:1")])
     room.shards_changed()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

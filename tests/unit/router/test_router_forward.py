@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenpool_router.balancer import Balancer, Member
-from tokenpool_router.messages import Request, ResponseHead
-from tokenpool_router.responder import Responder
-from tokenpool_router.transfer import Transfer
+from tokenpool_router.http.messages import Request, ResponseHead
+from tokenpool_router.http.responder import Responder
+from tokenpool_router.journey.transfer import Transfer
 
 Router = Any
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
@@ -31,14 +30,14 @@ def says(*answers: bytes) -> Any:
     return script
 
 
-class FakeConnection:
+class FakeLine:
     """Records what an answer writes."""
 
     closing = False
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
-        self.is_aborted = False
+        self.is_aborted = self.is_answered = False
 
     def write(self, data: bytes) -> None:
         self.writes.append(data)
@@ -46,15 +45,18 @@ class FakeConnection:
     def abort(self) -> None:
         self.is_aborted = True
 
+    def answered(self) -> None:
+        self.is_answered = True
 
-def transfer_to(connection: FakeConnection) -> Transfer:
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.writes).partition(b"\r\n\r\n")[2]
+
+
+def transfer_to(line: FakeLine, *, keeps_ids: bool = False) -> Transfer:
     """An answer to a client that knows no chunks, so that the body is seen as it is."""
-    balancer = Balancer()
-    balancer.set_members([Member("a", "a:1")])
-    lease = balancer.acquire(100, now=0.0)
-    assert lease
     request = Request(b"POST", b"/x", (), b"", keep_alive=True, version="1.0", request_id=b"id")
-    return Transfer(Responder(connection, request), lease, ())
+    return Transfer(Responder(line, request), b"", keeps_ids=keeps_ids)
 
 
 @given(
@@ -65,27 +67,57 @@ def test_events_reach_the_client_unchanged_and_whole_however_they_are_cut(
 ) -> None:
     sent = b"".join(events)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=10)))
-    connection = FakeConnection()
-    subject = transfer_to(connection)
+    line = FakeLine()
+    subject = transfer_to(line)
     subject.on_head(EVENTS)
     for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
-        subject.on_body(sent[start:end])
-        for write in connection.writes[1:]:
+        subject.send(subject.take(sent[start:end])[0])
+        for write in line.writes:
             assert write.endswith((b"\n\n", b"\r\n\r\n"))
-        delivered = sum(map(len, connection.writes[1:]))
         ends = [sum(map(len, events[:count])) for count in range(len(events) + 1)]
-        assert delivered == max(size for size in ends if size <= end), "nothing whole is held back"
-    subject.finish()
-    assert b"".join(connection.writes[1:]) == sent
+        assert len(line.body) == max(size for size in ends if size <= end), "nothing whole is held back"
+    subject.finish(b"")
+    assert line.body == sent
 
 
 def test_a_stream_that_ends_within_an_event_is_passed_on_as_it_is() -> None:
-    connection = FakeConnection()
-    subject = transfer_to(connection)
+    line = FakeLine()
+    subject = transfer_to(line)
     subject.on_head(EVENTS)
-    subject.on_body(b"data: a\n\ndata: b")
-    subject.finish()
-    assert b"".join(connection.writes[1:]) == b"data: a\n\ndata: b"
+    data, tokens = subject.take(b"data: a\n\ndata: b")
+    subject.finish(data)
+    assert (line.body, tokens, line.is_answered) == (b"data: a\n\ndata: b", 1, True)
+
+
+IDS_HEAD = ResponseHead(200, b"OK", (*EVENTS.headers, (b"x-tokenpool-prompt-tokens", b"7")), None)
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 99_999), max_size=3), st.booleans()), max_size=12), st.data())
+def test_token_ids_are_taken_out_and_counted_however_they_are_cut(
+    pieces: list[tuple[list[int], bool]], data: st.DataObject
+) -> None:
+    """A piece has ids or none, and an event or, where its text is held back, none."""
+    sent, events, delivered, waiting = b"", b"", [], []
+    for number, (ids, has_event) in enumerate(pieces):
+        sent += b":%b\n" % ",".join(map(str, ids)).encode() if ids else b""
+        waiting += ids
+        if has_event:
+            event = b'data: {"text": ":%d \\n:5"}\n\n' % number
+            sent, events = sent + event, events + event
+            delivered, waiting = delivered + waiting, []
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=10)))
+    line = FakeLine()
+    subject = transfer_to(line, keeps_ids=True)
+    subject.on_head(IDS_HEAD)
+    counted = 0
+    for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
+        text, tokens = subject.take(sent[start:end])
+        subject.send(text)
+        counted += tokens
+    assert line.body == events
+    assert subject.ids == ",".join(map(str, delivered)).encode()
+    assert counted == subject.tokens == len(delivered)
+    assert (subject.prompt_tokens, subject.can_go_on) == (7, True)
 
 
 @pytest.mark.parametrize("size", [100, 3 << 20])
@@ -102,7 +134,7 @@ async def test_a_body_without_a_length_ends_with_the_connection_and_passes_byte_
     [shard] = await router.add(script)
     answer = await router.send(GET_ONCE.replace(b"1.1", b"1.0"))
     assert answer.split(b"\r\n\r\n", 1)[1] == content
-    assert router.state.balancer.load("shard-0", now=0).ejected is False
+    assert router.desk.sharding.load("shard-0", now=0).ejected is False
     assert len(shard.requests) == 1
 
 
@@ -144,15 +176,17 @@ async def test_what_an_idle_connection_says_is_never_an_answer(router: Router) -
     assert shard.connections == 2
 
 
-async def test_a_poisonous_request_visits_three_shards_and_no_more(router: Router) -> None:
+async def test_a_request_that_kills_shards_gets_two_and_is_then_left_alone(router: Router) -> None:
     shards = await router.add(*[says(b"")] * 5)
-    answer = await router.post()
-    assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
-    assert b'"code":"shard_lost"' in answer
-    assert sum(len(shard.requests) for shard in shards) == 3
+    for _ in range(3):
+        answer = await router.post()
+        assert answer.startswith(b"HTTP/1.1 422 ")
+        assert b'"code":"request_quarantined"' in answer
+        assert b"x-should-retry: false\r\n" in answer
+    assert sum(len(shard.requests) for shard in shards) == 2
     now = asyncio.get_running_loop().time()
-    assert [load.ejected for load in router.state.balancer.loads(now=now)].count(True) == 3
-    assert {load.outstanding_tokens for load in router.state.balancer.loads(now=now)} == {0}
+    assert [load.ejected for load in router.desk.sharding.loads(now=now)].count(True) == 2
+    assert {load.outstanding_tokens for load in router.desk.sharding.loads(now=now)} == {0}
 
 
 async def test_the_last_shards_own_words_count_when_all_are_busy_or_gone(router: Router) -> None:

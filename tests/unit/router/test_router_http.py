@@ -6,9 +6,11 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from tokenpool_router.client import ClientConnection, Limits
-from tokenpool_router.messages import Request, ResponseHead
-from tokenpool_router.responder import Responder
+from tokenpool_router.http.connection import ClientConnection
+from tokenpool_router.http.reader import Limits
+from tokenpool_router.http.refusals import BAD_REQUEST
+from tokenpool_router.http.responder import Responder
+from tokenpool_router.journey.transfer import Transfer
 
 Router = Any
 
@@ -98,7 +100,7 @@ async def test_a_request_in_arrival_is_served_before_the_router_leaves(router: R
     reader, writer = await router.connect()
     writer.write(b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: 2\r\n\r\n{")
     await asyncio.sleep(0.02)
-    for connection in tuple(router.state.connections):
+    for connection in tuple(router.worker.connections):
         connection.finish_up()
     writer.write(b"}")
     answer = await asyncio.wait_for(reader.read(), 5)
@@ -131,41 +133,47 @@ async def test_what_is_no_request_is_refused_at_once(router: Router, raw: bytes)
 async def test_a_request_has_its_full_time_from_its_first_byte() -> None:
     arrived: list[bytes] = []
 
-    async def handle(request: Request, _responder: Responder) -> None:
-        arrived.append(request.body)
+    def serve(responder: Responder) -> None:
+        arrived.append(responder.request.body)
+        responder.refuse(BAD_REQUEST)
 
-    connection = ClientConnection(handle, set(), Limits(arrival_seconds=60))
+    connection = ClientConnection(serve, set(), Limits(arrival_seconds=60))
     transport = create_autospec(asyncio.Transport, instance=True)
     transport.is_closing.return_value = False
     connection.connection_made(transport)
+
+    async def pass_seconds(count: int) -> None:
+        for _ in range(count):
+            await asyncio.sleep(1)
+            connection.sweep(asyncio.get_running_loop().time())
+
     for _ in range(2):
-        await asyncio.sleep(50)
+        await pass_seconds(50)
         connection.data_received(b"POST /x HTTP/1.1\r\ncontent-length: 2\r\n\r\n{")
-        await asyncio.sleep(50)
+        await pass_seconds(50)
         connection.data_received(b"}")
-    await asyncio.sleep(59)
+    await pass_seconds(59)
     assert (arrived, transport.close.called) == ([b"{}", b"{}"], False)
-    await asyncio.sleep(1)
+    await pass_seconds(1)
     assert transport.close.called
     connection.connection_lost(None)
 
 
-async def test_a_bug_in_the_middle_of_an_answer_is_a_broken_connection(router: Router) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+async def test_a_bug_in_the_middle_of_an_answer_is_a_broken_connection(
+    router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
 
-    async def handle(_request: Request, responder: Responder) -> None:
-        responder.start(ResponseHead(200, b"OK", (), None))
-        responder.write(b"half")
-        raise ZeroDivisionError
-
-    server = await asyncio.get_running_loop().create_server(
-        lambda: ClientConnection(handle, router.state.connections, Limits()), "127.0.0.1", 0
-    )
-    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    [shard] = await router.add(script)
+    reader, writer = await router.connect()
     writer.write(b"GET /x HTTP/1.0\r\n\r\n")
+    await reader.readuntil(b"half")
+    monkeypatch.setattr(Transfer, "take", lambda *_: 1 / 0)
+    next(iter(shard._writers)).write(b"more")
     with pytest.raises(ConnectionResetError):
         await asyncio.wait_for(reader.read(), 5)
     writer.close()
-    server.close()
-    assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+    await asyncio.wait_for(shard.lost.wait(), 5)
+    assert router.desk.sharding.load("shard-0", now=0).outstanding_tokens == 0

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from tokenpool_api.wire import RouterLoad, RouterShardLoad
 from tokenpool_router import admin
-from tokenpool_router.balancer import Member
+from tokenpool_router.sharding import Shard
 from tokenpool_router.process import drain
 
 EVENTS_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -45,7 +45,7 @@ async def test_admin_port(router: Router) -> None:
         assert await get("/readyz") == (503, "waiting for the list of shards\n")
         state.set_members([])
         assert await get("/readyz") == (200, "ok\n")
-        state.set_members([Member("a", "a:1"), Member("b", "b:1")])
+        state.set_members([Shard("a", "a:1"), Shard("b", "b:1")])
         lease = state.balancer.acquire(7, now=0.0)
         state.balancer.failed("b", now=asyncio.get_running_loop().time())
         assert lease
@@ -72,7 +72,7 @@ async def test_requests_are_counted_by_what_became_of_them(router: Router) -> No
     await reader.readuntil(FIRST_EVENT)
     writer.close()
     await asyncio.wait_for(shard.lost.wait(), 5)
-    router.state.set_members([])
+    router.desk.set_shards([])
     assert b"HTTP/1.1 503" in await router.post()
 
     def count(code: str) -> Any:
@@ -90,7 +90,7 @@ async def test_a_drain_serves_what_is_there_and_what_still_comes_and_ends_when_i
     half_reader, half_writer = await router.connect()
     half_writer.write(GET[:10])
     idle_reader, idle_writer = await router.connect()
-    while [connection._head_bytes for connection in router.state.connections].count(0) != 2:
+    while [connection._head_bytes for connection in router.worker.connections].count(0) != 2:
         await asyncio.sleep(0)
 
     draining = asyncio.create_task(drain(router.state, router.server, 30))
@@ -107,7 +107,7 @@ async def test_a_drain_serves_what_is_there_and_what_still_comes_and_ends_when_i
     for open_writer in (writer, half_writer, idle_writer, late_writer):
         open_writer.close()
     await asyncio.wait_for(draining, 5)
-    assert not router.state.connections
+    assert not router.worker.connections
 
 
 async def test_what_outlasts_the_drain_is_told_so(router: Router) -> None:
@@ -115,10 +115,10 @@ async def test_what_outlasts_the_drain_is_told_so(router: Router) -> None:
     reader, writer = await router.connect()
     writer.write(GET)
     await reader.readuntil(FIRST_EVENT)
-    router.state.set_members([])
+    router.desk.set_shards([])
     waiting_reader, waiting_writer = await router.connect()
     waiting_writer.write(GET)
-    while not len(router.state.room):
+    while not router.desk.waiting:
         await asyncio.sleep(0)
     draining = asyncio.create_task(drain(router.state, router.server, 0))
     events, refused = await reader.read(), await waiting_reader.read()
@@ -129,13 +129,13 @@ async def test_what_outlasts_the_drain_is_told_so(router: Router) -> None:
     for open_writer in (writer, waiting_writer):
         open_writer.close()
     await asyncio.wait_for(draining, 5)
-    assert not router.state.connections
+    assert not router.worker.connections
 
 
 async def test_sigterm_ends_a_real_process_after_its_last_answer(router: Router) -> None:
     stream = Stream()
     [shard] = await router.add(stream)
-    address = router.state.balancer.loads(now=0)[0].member.address
+    address = router.desk.sharding.loads(now=0)[0].shard.address
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tokenpool_router", "--shards", address, "--host", "127.0.0.1",
         "--port", "0", "--admin-port", "0", stderr=asyncio.subprocess.PIPE,

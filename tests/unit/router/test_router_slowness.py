@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import math
 import socket
 from typing import Any
 
-from tokenpool_router.client import ClientConnection, Limits
+from tokenpool_router.http.connection import ClientConnection
+from tokenpool_router.http.reader import Limits
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
 EVENTS_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -27,14 +29,14 @@ async def says_nothing(_request: bytes, _writer: asyncio.StreamWriter) -> None:
 
 async def connect_without_room(router: Router) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A client that does not read, over sockets that hold next to nothing."""
-    before = set(router.state.connections)
+    before = set(router.worker.connections)
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", router.port))
     reader, writer = await asyncio.open_connection(sock=sock)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
-    while not (new := set(router.state.connections) - before):
+    while not (new := set(router.worker.connections) - before):
         await asyncio.sleep(0)
     accepted = new.pop()._transport.get_extra_info("socket")
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -48,7 +50,7 @@ async def test_a_shard_that_never_answers_is_a_504_and_no_other_shard_is_bothere
     assert (answer[:12], code(answer)) == (b"HTTP/1.1 504", "shard_timeout")
     assert (len(first.requests), len(second.requests)) == (1, 0)
     await asyncio.wait_for(first.lost.wait(), 5)
-    load = router.state.balancer.load("shard-0", now=asyncio.get_running_loop().time())
+    load = router.desk.sharding.load("shard-0", now=asyncio.get_running_loop().time())
     assert (load.outstanding_tokens, load.in_flight, load.ejected) == (0, 0, True)
 
 
@@ -70,18 +72,18 @@ async def test_a_shard_that_does_not_accept_in_time_is_left_for_another(router_w
 
     router = await router_with("--connect-seconds", "0.05")
     await router.add(script)
-    connect, calls = router.state.pool.connect, 0
+    connect, calls = router.desk.pool._connect, 0
 
-    async def never(address: str, *, fresh: bool = False) -> Any:
+    async def never(address: str) -> Any:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise TimeoutError
-        return await connect(address, fresh=fresh)
+        return await connect(address)
 
-    router.state.pool.connect = never
+    router.desk.pool._connect = never
     refused = asyncio.create_task(router.send(GET_ONCE))
-    while not len(router.state.room):
+    while not router.desk.waiting:
         await asyncio.sleep(0)
     await router.add(script)
     assert (await refused)[:12] == b"HTTP/1.1 200"
@@ -97,11 +99,11 @@ async def test_a_client_slow_to_read_leaves_the_shards_connection_fit_for_the_ne
 
     [shard] = await router.add(script)
     _, writer = await connect_without_room(router)
-    [slow] = router.state.connections
+    [slow] = router.worker.connections
     writer.write(GET)
-    while slow._task or not shard.requests:
+    while slow._responder or not shard.requests:
         await asyncio.sleep(0)
-    assert slow._unread_timer, "its answer is stuck in the router"
+    assert slow._unread_due < math.inf, "its answer is stuck in the router"
     assert (await asyncio.wait_for(router.send(GET_ONCE), 5)).endswith(b"hi")
     assert shard.connections == 1
     writer.close()
@@ -115,9 +117,9 @@ async def test_who_does_not_read_an_answer_gets_no_further_one(router: Router) -
 
     [shard] = await router.add(script)
     reader, writer = await connect_without_room(router)
-    [slow] = router.state.connections
+    [slow] = router.worker.connections
     writer.write(GET * 30)
-    while slow._task or not shard.requests:
+    while slow._responder or not shard.requests:
         await asyncio.sleep(0)
     assert (len(shard.requests), len(slow._ready)) == (1, 29)
     writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -140,7 +142,7 @@ async def test_a_client_that_stops_reading_for_good_is_let_go_and_the_shard_with
     _, writer = await connect_without_room(router)
     writer.write(GET)
     await asyncio.wait_for(shard.lost.wait(), 5)
-    assert router.state.balancer.load("shard-0", now=0).in_flight == 0
+    assert router.desk.sharding.load("shard-0", now=0).in_flight == 0
     writer.close()
 
 
@@ -148,15 +150,20 @@ async def arrive_slowly(raw: bytes) -> bytes:
     """What a client gets that sends this and nothing more."""
     connections: set[ClientConnection] = set()
 
-    async def handle(_request: Any, _responder: Any) -> None:
+    def serve(_responder: Any) -> None:
         raise AssertionError("there is no whole request")
 
     limits = Limits(arrival_seconds=0.05)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: ClientConnection(handle, connections, limits), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: ClientConnection(serve, connections, limits), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     writer.write(raw)
-    answer = await asyncio.wait_for(reader.read(), 5)
+    reading = asyncio.create_task(reader.read())
+    while not reading.done():
+        await asyncio.sleep(0.01)
+        for connection in tuple(connections):
+            connection.sweep(loop.time())
+    answer = await reading
     writer.close()
     server.close()
     for connection in tuple(connections):

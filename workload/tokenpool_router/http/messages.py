@@ -1,0 +1,145 @@
+"""HTTP/1.1 messages as values, and how they look on the wire. Pure: no sockets."""
+
+from collections.abc import Mapping
+from typing import Final, final
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+# They belong to one connection and are never passed on (RFC 9110, 7.6.1).
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# Beyond those, what we write ourselves.
+NOT_TO_SHARD: Final = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-request-id"}
+NOT_TO_CLIENT: Final = HOP_BY_HOP | {b"content-length", b"x-request-id"}
+# What router and shard tell each other; neither clients nor shards may speak for the other side.
+OURS: Final = b"x-tokenpool-"
+REASONS: Final = {
+    200: "OK",
+    204: "No Content",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}
+
+
+@final
+class Request:
+    """One request with its whole body; names of headers are in lower case."""
+
+    __slots__ = ("body", "fields", "headers", "keep_alive", "method", "request_id", "target", "version")
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        body: bytes,
+        *,
+        keep_alive: bool,
+        version: str,
+        request_id: bytes,
+    ) -> None:
+        self.method, self.target, self.headers, self.body = method, target, headers, body
+        self.keep_alive, self.version, self.request_id = keep_alive, version, request_id
+        self.fields = dict(headers)
+        """The last header of each name."""
+
+    @property
+    def path(self) -> bytes:
+        """The target without its query."""
+        return self.target.partition(b"?")[0]
+
+    def to_upstream(self, host: bytes, more: bytes = b"", *, body: bytes | None = None, without: bytes = b"") -> bytes:
+        """The request as the shard gets it: our framing, our Host, the client's other headers.
+
+        `more` are whole header lines, each with its end; `without` is one header that stays here.
+        """
+        sent = self.body if body is None else body
+        dropped = not_passed_on(self.headers, self.fields, NOT_TO_SHARD)
+        lines = [
+            b"%b: %b\r\n" % (name, value)
+            for name, value in self.headers
+            if name not in dropped and name != without and not name.startswith(OURS)
+        ]
+        has_length = sent or self.method not in (b"GET", b"HEAD", b"OPTIONS")
+        return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bx-request-id: %b\r\n%b%b\r\n%b" % (
+            self.method,
+            self.target,
+            host,
+            b"".join(lines),
+            self.request_id,
+            more,
+            b"content-length: %d\r\n" % len(sent) if has_length else b"",
+            sent,
+        )
+
+
+@final
+class ResponseHead:
+    """Status and headers of a response; `length` is None where the body's end is told otherwise."""
+
+    __slots__ = ("fields", "headers", "length", "reason", "status")
+
+    def __init__(self, status: int, reason: bytes, headers: Headers, length: int | None = None) -> None:
+        self.status, self.reason, self.headers, self.length = status, reason, headers, length
+        self.fields = dict(headers)
+        """The last header of each name."""
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether the body is server-sent events that can be told apart, so not compressed ones."""
+        kind, encoding = self.fields.get(b"content-type", b""), self.fields.get(b"content-encoding", b"identity")
+        return kind.lower().startswith(b"text/event-stream") and encoding == b"identity"
+
+    def to_client(self, more: bytes = b"", *, chunked: bool, close: bool) -> bytes:
+        """The head as the client gets it. `more` are whole header lines, each with its end."""
+        dropped = not_passed_on(self.headers, self.fields, NOT_TO_CLIENT)
+        lines = [
+            b"%b: %b\r\n" % (name, value)
+            for name, value in self.headers
+            if name not in dropped and not name.startswith(OURS)
+        ]
+        if chunked:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        elif self.length is not None and self.status not in (204, 304):
+            lines.append(b"content-length: %d\r\n" % self.length)
+        if close:
+            lines.append(b"connection: close\r\n")
+        reason = self.reason or REASONS.get(self.status, "").encode()
+        return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (self.status, reason, b"".join(lines), more)
+
+
+def not_passed_on(headers: Headers, fields: Mapping[bytes, bytes], always: frozenset[bytes]) -> frozenset[bytes]:
+    """The names of the headers that end here: those, and what `Connection` names."""
+    if b"connection" not in fields:
+        return always
+    named = [value for name, value in headers if name == b"connection"]
+    return always.union(*([part.strip().lower() for part in value.split(b",")] for value in named))
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+LAST_CHUNK: Final = b"0\r\n\r\n"
