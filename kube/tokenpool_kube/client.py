@@ -92,13 +92,19 @@ class Cluster:
             return None
 
     async def list(
-        self, kind: Kind, namespace: str | None, *, labels: str | None = None, resource_version: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        resource_version: str | None = None,
     ) -> ObjectList:
         """All objects, in pages, in one consistent state. `namespace=None` means all namespaces.
 
         Without `resource_version` the state is the newest; "0" means any, which is cheaper and may lie in the past.
         """
-        query: Query = {"labelSelector": labels, "resourceVersion": resource_version}
+        query: Query = {"labelSelector": labels, "fieldSelector": fields, "resourceVersion": resource_version}
         try:
             return await self._list_pages(kind, namespace, {**query, "limit": PAGE_OBJECTS})
         except Gone:
@@ -157,7 +163,13 @@ class Cluster:
             return
 
     async def watch(
-        self, kind: Kind, namespace: str | None, *, labels: str | None = None, resource_version: str
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        resource_version: str,
     ) -> AsyncGenerator[Event, None]:
         """Changes since `resource_version`, bookmarks included, until the server ends the stream after some minutes.
 
@@ -167,6 +179,7 @@ class Cluster:
             "watch": "true",
             "allowWatchBookmarks": "true",
             "labelSelector": labels,
+            "fieldSelector": fields,
             "resourceVersion": resource_version,
             "timeoutSeconds": WATCH_SECONDS,
         }

@@ -37,20 +37,32 @@ class Source(Protocol):
     """Where the objects come from: `Cluster`, or a fake in tests."""
 
     async def list(
-        self, kind: Kind, namespace: str | None, *, labels: str | None = None, resource_version: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        resource_version: str | None = None,
     ) -> ObjectList:
         """See `Cluster.list`."""
         ...
 
     def watch(
-        self, kind: Kind, namespace: str | None, *, labels: str | None = None, resource_version: str
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        resource_version: str,
     ) -> AsyncGenerator[Event, None]:
         """See `Cluster.watch`."""
         ...
 
 
 class Informer:
-    """Mirrors the objects of one kind that match a selector. Whoever awaits `run()` owns it; cancelling that stops it.
+    """Mirrors the objects of one kind that match selectors of labels and fields. Whoever awaits `run()` owns it; cancelling that stops it.
 
     `on_change` is awaited after the first list (even an empty one) and after every change. No event is read meanwhile,
     so it should only note the snapshot; what it raises ends `run()`. Objects come without `metadata.managedFields`.
@@ -64,13 +76,14 @@ class Informer:
         on_change: OnChange,
         *,
         labels: str | None = None,
+        fields: str | None = None,
         relist_seconds: float = RELIST_SECONDS,
         backoff: Backoff | None = None,
     ) -> None:
         self._source = source
         self._kind = kind
         self._namespace = namespace
-        self._labels = labels
+        self._labels, self._fields = labels, fields
         self._on_change = on_change
         self._relist_seconds = relist_seconds
         self._backoff = backoff or Backoff()
@@ -122,7 +135,7 @@ class Informer:
 
     async def _list(self) -> None:
         # Always the newest state: "0" could answer from the past, and undo deletions that we have seen.
-        listed = await self._source.list(self._kind, self._namespace, labels=self._labels)
+        listed = await self._source.list(self._kind, self._namespace, labels=self._labels, fields=self._fields)
         self._version = listed.resource_version
         self._listed_at = self._last_event_at = self._now()
         self.last_error = None
@@ -134,7 +147,7 @@ class Informer:
     async def _watch(self, version: str) -> bool:
         """Follow one stream to its end. Returns whether anything came."""
         heard_something = False
-        stream = self._source.watch(self._kind, self._namespace, labels=self._labels, resource_version=version)
+        stream = self._source.watch(self._kind, self._namespace, labels=self._labels, fields=self._fields, resource_version=version)
         async with aclosing(stream) as events:
             async for event in events:
                 heard_something = True

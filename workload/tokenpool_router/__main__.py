@@ -1,4 +1,4 @@
-"""`tokenpool-router`."""
+"""`tokenpool-router`: the control process, which starts the workers."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from tokenpool_router.process import run
+from tokenpool_router.control.process import run
 from tokenpool_router.settings import parse
 
 
@@ -15,7 +15,7 @@ def main() -> None:
     settings = parse(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(settings))
+        runner.run(run(settings, sys.argv[1:]))
 
 
 if __name__ == "__main__":

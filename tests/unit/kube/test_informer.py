@@ -52,7 +52,13 @@ class FakeSource:
     open_watches: int = 0
 
     async def list(
-        self, kind: Kind, namespace: str | None, *, labels: str | None = None, resource_version: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        resource_version: str | None = None,
     ) -> ObjectList:
         assert resource_version is None, "a list of an old state would bring back what is gone"
         self.listed_at.append(now())
@@ -62,7 +68,13 @@ class FakeSource:
         return answer
 
     async def watch(
-        self, kind: Kind, namespace: str | None, *, labels: str | None = None, resource_version: str
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        resource_version: str,
     ) -> AsyncGenerator[Event, None]:
         self.watched.append((now(), resource_version))
         self.open_watches += 1

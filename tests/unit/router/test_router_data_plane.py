@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokenpool_router.sharding import Shard
+from tokenpool_router.sharding import DynamicSharding, Shard
 
 OK = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{"text": "hi"}'
 EVENTS_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -306,7 +306,7 @@ async def test_a_bug_is_a_500_and_told_once(
     router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await router.add(says(OK))
-    monkeypatch.setattr(router.desk.sharding, "assign_shard", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(DynamicSharding, "assign_shard", lambda *_, **__: 1 / 0)
     answer = await router.post()
     assert (status(answer), error(answer)["code"]) == (500, "internal_error")
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]

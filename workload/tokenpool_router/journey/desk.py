@@ -34,6 +34,7 @@ class Desk:
 
     def __init__(
         self,
+        *,
         sharding: DynamicSharding,
         queue: "FairQueue[Journey]",
         pool: Pool,
@@ -110,7 +111,6 @@ class Desk:
                 caller=caller.name if caller else EVERYBODY,
                 weight=caller.weight if caller else 1.0,
                 priority=caller.priority if caller else Priority.NORMAL,
-                deadline=journey.wait_until,
             )
         except QueueFull:
             return self._with_time(QUEUE_FULL if len(self.sharding) else NO_ROOM, journey.tokens)
@@ -135,7 +135,7 @@ class Desk:
         if place is self._again:
             self._again.remove(journey)
         elif isinstance(place, Ticket):
-            self.queue.remove(place)
+            self.queue.leave(place)
 
     def concluded(self, journey: Journey) -> None:
         """A request is at its end, and what it had is free."""
@@ -144,8 +144,8 @@ class Desk:
         done = journey.told_prompt_tokens + journey.passed_tokens
         if done:
             self.drain_rate.add(done, now)
-        if journey.caller and self.door.callers:
-            self.door.callers.end(journey.caller, journey.tokens, done, now)
+        if journey.is_admitted and journey.caller and self.door.callers:
+            self.door.callers.end(journey.caller, journey.tokens, done)
         if journey.outcome is Outcome.ANSWERED and journey.told_prompt_tokens:
             facts = journey.facts
             self.door.models.of(facts.model).learn(facts, journey.told_prompt_tokens, journey.passed_tokens)
@@ -174,6 +174,8 @@ class Desk:
         lease = self._assign(journey, now)
         if lease is None:
             return False
+        if isinstance(journey.place, Ticket):
+            self.queue.serve(journey.place)
         self.leave(journey)
         try:
             journey.leased(lease)

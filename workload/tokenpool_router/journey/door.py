@@ -74,9 +74,9 @@ class Door:
 
     def _within_quota(self, journey: "Journey", now: float) -> Refusal | None:
         caller = journey.caller
-        if caller is None or self.callers is None:
-            return None
-        return self.callers.begin(caller, journey.tokens, now)
+        refusal = self.callers.begin(caller, journey.tokens, now) if caller and self.callers else None
+        journey.is_admitted = refusal is None
+        return refusal
 
 
 def _models_reply(name: str) -> Reply:

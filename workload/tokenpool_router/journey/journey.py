@@ -72,6 +72,7 @@ class Journey:
         "caller",
         "facts",
         "first_at",
+        "is_admitted",
         "leased_at",
         "outcome",
         "place",
@@ -92,6 +93,8 @@ class Journey:
         self.began, self.leased_at, self.first_at = now, 0.0, 0.0
         self.facts = Facts()
         self.caller: Caller | None = None
+        self.is_admitted = False
+        """The door let it in, so its caller's quota is to be settled at the end."""
         self.prompt_tokens = self.answer_tokens = 0
         """Estimates."""
         self.prefix: tuple[int, ...] = ()

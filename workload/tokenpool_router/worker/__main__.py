@@ -25,7 +25,7 @@ def main() -> None:
     own, rest = flags.parse_known_args(sys.argv[1:])
     settings = parse(rest)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    gauges = Gauges.open(own.gauges_fd)
+    gauges = Gauges(own.gauges_fd)
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY, 20, 50)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -44,10 +44,10 @@ class GaugeExchange:
     def exchange(self) -> None:
         """One round."""
         gauges, row, sharding = self._gauges, self._row, self._desk.sharding
-        for load in sharding.changed():
-            slot = self._shards.get(load.shard.id)
+        for shard_id, tokens, requests in sharding.changed():
+            slot = self._shards.get(shard_id)
             if slot is not None:
-                gauges.set(row, slot, load.outstanding_tokens, load.in_flight)
+                gauges.set(row, slot, tokens, requests)
         for shard_id, slot in self._shards.items():
             tokens, requests = gauges.others(row, slot)
             sharding.set_elsewhere(shard_id, tokens, requests)

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+from collections.abc import Coroutine
+from typing import Any
 
 from tokenpool_router.gauges import Gauges
 from tokenpool_router.journey.access_log import AccessLog
@@ -81,7 +83,7 @@ class Life:
         self.link.send({"kind": "drained"})
         self.ended.set_result(None)
 
-    def _begin(self, work: "asyncio.coroutines.Coroutine[object, object, None]") -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)

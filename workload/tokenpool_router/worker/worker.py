@@ -12,7 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tokenpool_router.callers import Caller, Callers
+from tokenpool_router.callers import Callers
+from tokenpool_router.callers.caller import from_message
 from tokenpool_router.gauges import Gauges
 from tokenpool_router.http.connection import ClientConnection
 from tokenpool_router.http.cors import Cors
@@ -108,9 +109,11 @@ class Worker:
         if entries is None:
             self.desk.door.callers = None
             return
-        callers = [Caller.from_message(entry) for entry in entries]
-        known = self.desk.door.callers
-        self.desk.door.callers = known.replaced(callers) if known else Callers(callers)
+        callers, now = [from_message(entry) for entry in entries], self.desk.now()
+        if self.desk.door.callers:
+            self.desk.door.callers.replace(callers, now)
+        else:
+            self.desk.door.callers = Callers(callers, now)
         if self._exchange:
             self._exchange.set_callers({entry["name"]: entry["slot"] for entry in entries})
 

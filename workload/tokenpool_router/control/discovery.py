@@ -1,0 +1,40 @@
+"""Watches the pool's EndpointSlices and its roster. The only room that talks to Kubernetes.
+
+Both stay as they are while the API server or the operator is away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tokenpool_api import names
+from tokenpool_kube import Cluster, Informer, kinds
+from tokenpool_kube.informer import Snapshot
+from tokenpool_router.control.membership import SERVICE_LABEL, Members, read_roster
+
+log = logging.getLogger(__name__)
+
+
+async def watch_pool(pool: str, namespace: str, members: Members, on_change: Callable[[], None]) -> None:
+    """Keep `members` current until cancelled. Raises NotConfigured outside a cluster."""
+
+    async def slices_changed(snapshot: Snapshot) -> None:
+        members.set_slices(snapshot.values())
+        on_change()
+
+    async def roster_changed(snapshot: Snapshot) -> None:
+        try:
+            members.set_roster(read_roster(next(iter(snapshot.values()), None)))
+        except ValueError as error:
+            log.error("the roster of pool %s cannot be read, the last one stays: %s", pool, error)
+            return
+        on_change()
+
+    async with await Cluster.connect() as cluster:
+        labels = f"{SERVICE_LABEL}={names.shards_service_name(pool)}"
+        fields = f"metadata.name={names.roster_name(pool)}"
+        slices = Informer(cluster, kinds.ENDPOINT_SLICE, namespace, slices_changed, labels=labels)
+        roster = Informer(cluster, kinds.CONFIG_MAP, namespace, roster_changed, fields=fields)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(slices.run())
+            group.create_task(roster.run())

@@ -1,0 +1,139 @@
+"""The life of a router: start the workers, tell them what changes, drain, end."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from tokenpool_router.control import admin
+from tokenpool_router.control.files import follow_certificate, follow_keys
+from tokenpool_router.control.membership import Members
+from tokenpool_router.control.state import Control
+from tokenpool_router.control.supervisor import Supervisor
+from tokenpool_router.settings import Settings
+
+if TYPE_CHECKING:
+    from tokenpool_router.shared import SharedState
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_SECONDS = 1.0
+ENV_TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+async def run(settings: Settings, arguments: Sequence[str]) -> None:
+    """Until SIGTERM or SIGINT and the drain after it. Raises what ends a watch, such as NotConfigured."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    control = Control(settings.workers, Members(settings.shard_requests, settings.shard_tokens))
+    port = reserve_port(settings)
+    supervisor = control.supervisor = Supervisor(
+        settings.workers,
+        [*arguments, "--port", str(port.getsockname()[1])],
+        control.gauges,
+        control.worker_reports,
+        control.worker_ends,
+    )
+    shared = make_shared(settings, control)
+    runner = web.AppRunner(admin.application(control, lambda: shared.state if shared else None), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, settings.host, settings.admin_port).start()
+    log.info("port %d, admin on port %d", port.getsockname()[1], runner.addresses[0][1])
+    try:
+        with port:
+            await _live(settings, control, supervisor, shared, stop)
+    finally:
+        await runner.cleanup()
+
+
+def reserve_port(settings: Settings) -> socket.socket:
+    """Hold the port for the workers, which all listen on it; held and not listened on, it gets no connections.
+
+    So a port that is taken is an error here and now, and port 0 is one port for all of them.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    held = socket.socket(family, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind((settings.host, settings.port))
+    return held
+
+
+def make_shared(settings: Settings, control: Control) -> "SharedState | None":
+    """The other routers, where there is a Redis to hear of them."""
+    if not settings.redis_url_file:
+        return None
+    from tokenpool_router.shared import OwnNumbers, SharedState
+
+    def own() -> OwnNumbers:
+        shards, callers = control.own_numbers()
+        return OwnNumbers(shards, callers)
+
+    return SharedState(
+        Path(settings.redis_url_file),
+        f"{settings.namespace}/{settings.pool}",
+        os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+        on_elsewhere=control.set_elsewhere,
+        own=own,
+        take_vocabulary=control.take_vocabulary,
+    )
+
+
+async def _live(
+    settings: Settings, control: Control, supervisor: Supervisor, shared: "SharedState | None", stop: asyncio.Event
+) -> None:
+    """All tasks of the process. The first that fails ends it."""
+    async with asyncio.TaskGroup() as group:
+        workers = group.create_task(supervisor.run())
+        others = [
+            group.create_task(_follow_shards(settings, control)),
+            group.create_task(_follow_callers(settings, control)),
+            group.create_task(_remember(control)),
+        ]
+        if settings.tls_dir:
+            others.append(group.create_task(follow_certificate(settings.tls_dir, supervisor)))
+        if shared:
+            others.append(group.create_task(shared.run()))
+        if os.environ.get(ENV_TRACES):
+            from tokenpool_router.control.tracing import follow_spans
+
+            others.append(group.create_task(follow_spans(supervisor)))
+        await stop.wait()
+        log.info("draining, at most %.0f s", settings.drain_seconds)
+        control.draining = True
+        supervisor.drain(settings.drain_seconds)
+        await workers
+        for task in others:
+            task.cancel()
+
+
+async def _follow_shards(settings: Settings, control: Control) -> None:
+    if settings.shards:
+        control.members.set_static(settings.shards)
+        control.members_changed()
+        return
+    # The library is heavy, and only needed here.
+    from tokenpool_router.control.discovery import watch_pool
+
+    await watch_pool(settings.pool, settings.namespace, control.members, control.members_changed)
+
+
+async def _follow_callers(settings: Settings, control: Control) -> None:
+    if settings.keys_dir:
+        await follow_keys(settings.keys_dir, control.callers_changed)
+    else:
+        control.callers_changed(None)
+
+
+async def _remember(control: Control) -> None:
+    while True:
+        control.recent.add(control.totals.sums(), asyncio.get_running_loop().time())
+        await asyncio.sleep(SNAPSHOT_SECONDS)
