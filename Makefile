@@ -66,7 +66,7 @@ crds: env ## Write crds/tokenpool.yaml and the chart's copy from the models
 	@$(PY) -m tokenpool_api.crd
 
 # --- what tests and demo need -------------------------------------------------------------------------------------
-.PHONY: kubernetes images model clients prepare
+.PHONY: kubernetes images model clients programs prepare
 kubernetes: env ## Build the local control plane (Go; once per machine) and fetch helm and kubectl
 	@$(PY) -m cluster build
 images: env ## Build the operator, router and engine images
@@ -75,6 +75,8 @@ model: env ## Get SmolLM2-135M-Instruct as safetensors
 	@$(PY) -m models
 clients: env ## Get the older openai client that the API is tested with beside the present one
 	@$(PY) -m clients >/dev/null
+programs: env ## Get the redis-server that the router's shared state is tested with
+	@$(PY) -m programs redis-server >/dev/null
 prepare: kubernetes images model ## What the cluster needs; `make -j3 prepare` does it side by side
 
 # --- a cluster to play with ---------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ test-unit: env clients ## Unit tests (seconds)
 	@echo "· unit tests"; $(BIN)/pytest tests/unit -q -n 2 -m "not model"
 test-model: env model ## Unit tests that need SmolLM2's weights: greedy answers are transformers' own
 	@echo "· tests with real weights"; $(BIN)/pytest tests/unit -q -m model
-test-integration: kubernetes ## The operator against a real API server, controller manager and etcd; pods are scripted
+test-integration: kubernetes programs ## The operator against a real API server, controller manager and etcd; the router against a real Redis
 	@echo "· integration tests"; $(BIN)/pytest tests/integration -q -n 2
 test-e2e: prepare ## The stories of e2e/stories on a whole cluster
 	@echo "· e2e stories"; $(BIN)/pytest e2e/stories -v --timeout 900

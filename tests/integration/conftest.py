@@ -1,4 +1,4 @@
-"""One real control plane for the session, and a namespace of its own for every test."""
+"""One real control plane for the session, and a namespace of its own for every test that wants it. Redis for others."""
 
 import asyncio
 import itertools
@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from cluster.controlplane import ControlPlane
+from programs import program
 from support.fault_proxy import FaultProxy
 from support.kubelet import Kubelet
 from support.raw_pools import Session
+from support.redis_server import RedisServer
 from support.settle import assert_becomes
 from tokenpool_kube import Cluster, NotFound, kinds
 
@@ -103,3 +105,24 @@ async def proxied(proxied_kubeconfig: Path) -> AsyncIterator[Cluster]:
 def session(control_plane: ControlPlane, namespace: str, crd: str) -> Session:
     """Pools of the test's namespace, sent as they are."""
     return Session(control_plane, namespace)
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A running redis-server of this test's own. What is in it survives a kill."""
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    server = RedisServer(program("redis-server"), folder, appendonly=True)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def url_file(redis_server: RedisServer, tmp_path: Path) -> Path:
+    """The file that tells routers where it is."""
+    path = tmp_path / "url"
+    path.write_text(redis_server.url + "\n")
+    return path
