@@ -62,7 +62,9 @@ class Source(Protocol):
 
 
 class Informer:
-    """Mirrors the objects of one kind that match selectors of labels and fields. Whoever awaits `run()` owns it; cancelling that stops it.
+    """Mirrors the objects of one kind that match selectors of labels and of fields.
+
+    Whoever awaits `run()` owns it; cancelling that stops it.
 
     `on_change` is awaited after the first list (even an empty one) and after every change. No event is read meanwhile,
     so it should only note the snapshot; what it raises ends `run()`. Objects come without `metadata.managedFields`.
@@ -147,7 +149,9 @@ class Informer:
     async def _watch(self, version: str) -> bool:
         """Follow one stream to its end. Returns whether anything came."""
         heard_something = False
-        stream = self._source.watch(self._kind, self._namespace, labels=self._labels, fields=self._fields, resource_version=version)
+        stream = self._source.watch(
+            self._kind, self._namespace, labels=self._labels, fields=self._fields, resource_version=version
+        )
         async with aclosing(stream) as events:
             async for event in events:
                 heard_something = True

@@ -6,7 +6,8 @@ import sys
 
 import uvloop
 
-from tokenpool_router.control.process import run
+from tokenpool_kube.errors import NotConfigured
+from tokenpool_router.control.process import CannotListen, run
 from tokenpool_router.settings import parse
 
 
@@ -15,7 +16,10 @@ def main() -> None:
     settings = parse(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(settings, sys.argv[1:]))
+        try:
+            runner.run(run(settings, sys.argv[1:]))
+        except* (CannotListen, NotConfigured) as errors:
+            sys.exit(f"error: {errors.exceptions[0]}")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def keys(root: Path, bases: Bases = BASES) -> dict[str, str]:
     [
         ("operator/tokenpool_operator/decide.py", {"operator"}),
         ("workload/tokenpool_engine/cache.py", {"engine"}),
-        ("workload/tokenpool_router/balancer.py", {"router"}),
+        ("workload/tokenpool_router/settings.py", {"router"}),
         ("kube/tokenpool_kube/client.py", {"operator", "router"}),
         ("crds/tokenpool_api/spec.py", {"operator", "router", "engine"}),
         ("requirements/router.txt", {"router"}),

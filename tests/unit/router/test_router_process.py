@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.parser import text_string_to_metric_families
 
-from tokenpool_api.wire import RouterLoad, RouterShardLoad
-from tokenpool_router import admin
-from tokenpool_router.sharding import Shard
-from tokenpool_router.process import drain
+from tokenpool_api.wire import RouterLoad
+from tokenpool_router import series
 
 EVENTS_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 FIRST_EVENT = b"9\r\ndata: 1\n\n\r\n"
@@ -33,35 +37,6 @@ class Stream:
         writer.write(b"0\r\n\r\n")
 
 
-async def test_admin_port(router: Router) -> None:
-    state = router.state
-    async with TestClient(TestServer(admin.application(state))) as client:
-
-        async def get(path: str) -> tuple[int, str]:
-            async with client.get(path) as response:
-                return response.status, await response.text()
-
-        assert await get("/healthz") == (200, "ok\n")
-        assert await get("/readyz") == (503, "waiting for the list of shards\n")
-        state.set_members([])
-        assert await get("/readyz") == (200, "ok\n")
-        state.set_members([Shard("a", "a:1"), Shard("b", "b:1")])
-        lease = state.balancer.acquire(7, now=0.0)
-        state.balancer.failed("b", now=asyncio.get_running_loop().time())
-        assert lease
-        assert RouterLoad.model_validate_json((await get("/load"))[1]) == RouterLoad(
-            queued_requests=0,
-            queued_tokens=0,
-            shards=(
-                RouterShardLoad(name="a", address="a:1", outstanding_tokens=7, in_flight_requests=1, ejected=False),
-                RouterShardLoad(name="b", address="b:1", outstanding_tokens=0, in_flight_requests=0, ejected=True),
-            ),
-        )
-        assert "tokenpool_router_shards 2.0" in (await get("/metrics"))[1]
-        state.draining = True
-        assert await get("/readyz") == (503, "draining\n")
-
-
 async def test_requests_are_counted_by_what_became_of_them(router: Router) -> None:
     async def script(_request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(EVENTS_HEAD + FIRST_EVENT)
@@ -74,11 +49,11 @@ async def test_requests_are_counted_by_what_became_of_them(router: Router) -> No
     await asyncio.wait_for(shard.lost.wait(), 5)
     router.desk.set_shards([])
     assert b"HTTP/1.1 503" in await router.post()
-
-    def count(code: str) -> Any:
-        return router.state.metrics.registry.get_sample_value("tokenpool_router_requests_total", {"code": code})
-
-    assert (count("cancelled"), count("503"), count("200")) == (1, 1, None)
+    counts = router.desk.ledger.counts
+    assert [counts.value(series.REQUESTS, code) for code in ("499", "503", "200")] == [1, 1, 0]
+    assert counts.value(series.CANCELLED) == 1
+    assert counts.value(series.REFUSED, "no_shard") == 1
+    assert counts.value(series.TTFT) == 1
 
 
 async def test_a_drain_serves_what_is_there_and_what_still_comes_and_ends_when_idle(router: Router) -> None:
@@ -90,10 +65,10 @@ async def test_a_drain_serves_what_is_there_and_what_still_comes_and_ends_when_i
     half_reader, half_writer = await router.connect()
     half_writer.write(GET[:10])
     idle_reader, idle_writer = await router.connect()
-    while [connection._head_bytes for connection in router.worker.connections].count(0) != 2:
+    while [connection._reader.head_bytes for connection in router.worker.connections].count(0) != 2:
         await asyncio.sleep(0)
 
-    draining = asyncio.create_task(drain(router.state, router.server, 30))
+    draining = asyncio.create_task(router.worker.drain(30))
     assert await asyncio.wait_for(idle_reader.read(), 5) == b""
     late_reader, late_writer = await router.connect()
     late_writer.write(GET)
@@ -120,7 +95,7 @@ async def test_what_outlasts_the_drain_is_told_so(router: Router) -> None:
     waiting_writer.write(GET)
     while not router.desk.waiting:
         await asyncio.sleep(0)
-    draining = asyncio.create_task(drain(router.state, router.server, 0))
+    draining = asyncio.create_task(router.worker.drain(0))
     events, refused = await reader.read(), await waiting_reader.read()
     assert json.loads(events.split(b"data: ")[1].split(b"\n\n")[0])["error"]["code"] == "router_stopping"
     assert events.endswith(b"0\r\n\r\n")
@@ -132,29 +107,159 @@ async def test_what_outlasts_the_drain_is_told_so(router: Router) -> None:
     assert not router.worker.connections
 
 
-async def test_sigterm_ends_a_real_process_after_its_last_answer(router: Router) -> None:
-    stream = Stream()
-    [shard] = await router.add(stream)
-    address = router.desk.sharding.loads(now=0)[0].shard.address
+@asynccontextmanager
+async def process_of(*flags: str) -> AsyncIterator["Process"]:
+    """A whole router: control process and workers."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tokenpool_router", "--shards", address, "--host", "127.0.0.1",
-        "--port", "0", "--admin-port", "0", stderr=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "tokenpool_router", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0", *flags,
+        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr
     words = (await asyncio.wait_for(process.stderr.readuntil(b"\n"), 30)).decode().replace(",", "").split()
     port, admin_port = (int(word) for word in words if word.isdecimal())
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(GET)
-    await asyncio.wait_for(reader.readuntil(FIRST_EVENT), 10)
-    process.send_signal(signal.SIGTERM)
-    assert b"draining" in await asyncio.wait_for(process.stderr.readuntil(b"\n"), 10)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{admin_port}/readyz") as response,
-    ):
-        assert response.status == 503
-    stream.go.set()
-    assert (await asyncio.wait_for(reader.read(), 10)) == b"0\r\n\r\n"
-    writer.close()
-    assert await asyncio.wait_for(process.wait(), 10) == 0
-    assert len(shard.requests) == 1
+    async with aiohttp.ClientSession() as session:
+        router = Process(process, session, port, admin_port)
+        await router.until("/readyz", lambda status, _: status == 200)
+        yield router
+    if process.returncode is None:
+        process.kill()
+    # What it wrote and nobody read would keep it waiting.
+    await process.communicate()
+
+
+@dataclass
+class Process:
+    """What a test needs of it."""
+
+    process: asyncio.subprocess.Process
+    session: aiohttp.ClientSession
+    port: int
+    admin_port: int
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.session.get(f"http://127.0.0.1:{self.admin_port}{path}") as response:
+            return response.status, await response.text()
+
+    async def until(self, path: str, is_right: Callable[[int, str], bool]) -> str:
+        async with asyncio.timeout(30):
+            while True:
+                status, text = await self.get(path)
+                if is_right(status, text):
+                    return text
+                await asyncio.sleep(0.05)
+
+    def workers(self) -> list[int]:
+        found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in found]
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/cmdline").exists()
+
+
+async def address_of(router: Router, script: Any) -> str:
+    await router.add(script)
+    address: str = router.desk.sharding.loads(now=0)[0].shard.address
+    return address
+
+
+async def test_the_admin_port_of_a_real_router(router: Router) -> None:
+    address = await address_of(router, Stream())
+    async with process_of("--shards", address, "--workers", "2") as process:
+        assert await process.get("/healthz") == (200, "ok\n")
+        reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
+        writer.write(GET)
+        await asyncio.wait_for(reader.readuntil(FIRST_EVENT), 10)
+        load = RouterLoad.model_validate_json((await process.get("/load"))[1])
+        assert (load.workers, [shard.in_flight_requests for shard in load.shards]) == (2, [1])
+        assert json.loads((await process.get("/roster"))[1])["shards"] == {address: {"weight": 1.0, "draining": False}}
+        text = (await process.get("/metrics"))[1]
+        found = {family.name: family for family in text_string_to_metric_families(text)}
+        assert found["tokenpool_router_workers"].samples[0].value == 2
+        assert found["tokenpool_router_shard_in_flight_requests"].samples[0].value == 1
+        assert {one.name for one in series.ALL} <= set(found)
+        writer.close()
+
+
+async def test_a_worker_that_dies_is_replaced_and_what_it_counted_stays(router: Router) -> None:
+    async def answer(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+
+    async with process_of("--shards", await address_of(router, answer)) as process:
+        url = f"http://127.0.0.1:{process.port}/x"
+        counted = 'tokenpool_router_requests_total{code="200"}'
+        for restarts, total in enumerate(("1.0", "2.0"), 1):
+            async with process.session.get(url) as response:
+                assert await response.text() == "hi"
+            await process.until("/metrics", lambda _, text, total=total: f"{counted} {total}" in text)  # type: ignore[misc]
+            [worker] = process.workers()
+            os.kill(worker, signal.SIGKILL)
+            ended = f"tokenpool_router_worker_restarts_total {restarts}.0"
+            await process.until("/metrics", lambda _, text, ended=ended: ended in text)  # type: ignore[misc]
+            await process.until("/readyz", lambda status, _: status == 200)
+        assert f"{counted} 2.0" in (await process.get("/metrics"))[1]
+
+
+async def test_workers_end_with_the_process_that_tells_them(router: Router) -> None:
+    async with process_of("--shards", await address_of(router, Stream()), "--workers", "2") as process:
+        workers = process.workers()
+        assert len(workers) == 2
+        process.process.kill()
+        await process.process.wait()
+        async with asyncio.timeout(10):
+            while any(map(is_alive, workers)):
+                await asyncio.sleep(0.05)
+
+
+async def test_sigterm_ends_a_real_process_after_its_last_answer(router: Router) -> None:
+    stream = Stream()
+    async with process_of("--shards", await address_of(router, stream)) as process:
+        reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
+        writer.write(GET)
+        await asyncio.wait_for(reader.readuntil(FIRST_EVENT), 10)
+        process.process.send_signal(signal.SIGTERM)
+        assert await process.until("/readyz", lambda status, _: status == 503) == "draining\n"
+        stream.go.set()
+        assert (await asyncio.wait_for(reader.read(), 10)) == b"0\r\n\r\n"
+        writer.close()
+        assert await asyncio.wait_for(process.process.wait(), 10) == 0
+    assert len(router.shards[0].requests) == 1
+
+
+async def test_keys_are_read_from_the_folder_and_read_again_when_they_change(router: Router, tmp_path: Path) -> None:
+    async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+        assert b"authorization" not in request.lower()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+
+    async with process_of("--shards", await address_of(router, answer), "--keys-dir", str(tmp_path)) as process:
+        url = f"http://127.0.0.1:{process.port}/x"
+
+        async def status_of(key: str) -> int:
+            async with process.session.get(url, headers={"authorization": f"Bearer {key}"}) as response:
+                return response.status
+
+        assert await status_of("one") == 401, "nobody is let in where nobody is known"
+        (tmp_path / "team").write_text(sha256(b"one").hexdigest())
+        async with asyncio.timeout(10):
+            while await status_of("one") != 200:
+                await asyncio.sleep(0.1)
+        assert await status_of("two") == 401
+        (tmp_path / "team").write_text(sha256(b"two").hexdigest())
+        async with asyncio.timeout(10):
+            while await status_of("two") != 200:
+                await asyncio.sleep(0.1)
+        assert await status_of("one") == 401
+        assert 'tokenpool_router_caller_requests_total{caller="team"}' in (await process.get("/metrics"))[1]
+
+
+async def test_a_port_that_is_taken_is_an_error_at_once(router: Router) -> None:
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = str(taken.sockets[0].getsockname()[1])
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tokenpool_router", "--shards", "127.0.0.1:9", "--host", "127.0.0.1", "--port", port,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in said.decode()
+    taken.close()

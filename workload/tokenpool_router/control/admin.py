@@ -7,12 +7,13 @@ from aiohttp import web
 
 from tokenpool_api import names
 from tokenpool_router.control.exposition import exposition
-from tokenpool_router.control.state import Control, Redis
+from tokenpool_router.control.state import Control
+from tokenpool_router.shared import State
 
 PATH_ROSTER = "/roster"
 
 
-def application(control: Control, redis: Callable[[], Redis | None]) -> web.Application:
+def application(control: Control, redis: Callable[[], State | None]) -> web.Application:
     """The admin application over one router."""
 
     async def healthz(_request: web.Request) -> web.Response:

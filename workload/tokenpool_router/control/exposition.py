@@ -8,8 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from tokenpool_router import series
-from tokenpool_router.control.state import Redis
-from tokenpool_router.control.totals import Key, Numbers
+from tokenpool_router.control.totals import Numbers
+from tokenpool_router.shared import State
 
 if TYPE_CHECKING:
     from tokenpool_router.control.state import Control
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class RouterCollector(Collector):
     """Made anew for each scrape."""
 
-    def __init__(self, control: "Control", redis: Redis | None) -> None:
+    def __init__(self, control: "Control", redis: State | None) -> None:
         self._control, self._redis = control, redis
 
     def collect(self) -> Iterator[Metric]:
@@ -66,10 +66,10 @@ class RouterCollector(Collector):
         yield from (tokens, requests)
 
 
-def _counter(one: series.Series, found: dict[Key, Numbers] | dict[tuple[str, ...], Numbers]) -> Metric:
+def _counter(one: series.Series, found: dict[tuple[str, ...], Numbers]) -> Metric:
     family = CounterMetricFamily(one.name, one.help, labels=one.labels)
     for labels, numbers in found.items():
-        family.add_metric([str(label) for label in labels], numbers[0])
+        family.add_metric(list(labels), numbers[0])
     if not found and not one.labels:
         family.add_metric([], 0)
     return family
@@ -88,7 +88,7 @@ def _histogram(one: series.Series, found: dict[tuple[str, ...], Numbers]) -> Met
     return family
 
 
-def exposition(control: "Control", redis: Redis | None) -> bytes:
+def exposition(control: "Control", redis: State | None) -> bytes:
     """The body of /metrics."""
     registry = CollectorRegistry()
     registry.register(RouterCollector(control, redis))

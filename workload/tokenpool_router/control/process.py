@@ -27,6 +27,10 @@ SNAPSHOT_SECONDS = 1.0
 ENV_TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
+class CannotListen(Exception):
+    """A port is taken, or not ours to take."""
+
+
 async def run(settings: Settings, arguments: Sequence[str]) -> None:
     """Until SIGTERM or SIGINT and the drain after it. Raises what ends a watch, such as NotConfigured."""
     loop = asyncio.get_running_loop()
@@ -63,7 +67,11 @@ def reserve_port(settings: Settings) -> socket.socket:
     held = socket.socket(family, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    held.bind((settings.host, settings.port))
+    try:
+        held.bind((settings.host, settings.port))
+    except OSError as error:
+        held.close()
+        raise CannotListen(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}") from error
     return held
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tokenpool_api.wire import RouterLoad, RouterShardLoad
 from tokenpool_router import series
@@ -23,15 +23,6 @@ CALLER_SLOTS: Final = 1_000
 MOST_VOCABULARY: Final = 200_000
 
 Pair = tuple[int, int]
-
-
-class Redis(Protocol):
-    """How it is going with Redis."""
-
-    connected: bool
-    error: str
-    age_seconds: float | None
-    routers: int
 
 
 class Control:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -110,7 +109,6 @@ class Supervisor:
                 *flags,
                 *self._arguments,
                 pass_fds=(theirs.fileno(), self._gauges.descriptor),
-                env=os.environ,
             )
         worker = self.workers[row] = Running(row, process, line)
         for message in self._known.values():

@@ -113,7 +113,7 @@ class Desk:
                 priority=caller.priority if caller else Priority.NORMAL,
             )
         except QueueFull:
-            return self._with_time(QUEUE_FULL if len(self.sharding) else NO_ROOM, journey.tokens)
+            return self._with_time(QUEUE_FULL if self.sharding.has_any(now=self.now()) else NO_ROOM, journey.tokens)
         self.freed()
         return None
 
@@ -127,7 +127,7 @@ class Desk:
 
     def waited_in_vain(self) -> Refusal:
         """What to say to those whose time in the queue is up."""
-        return self._with_time(QUEUE_TIMEOUT if len(self.sharding) else NO_SHARD)
+        return self._with_time(QUEUE_TIMEOUT if self.sharding.has_any(now=self.now()) else NO_SHARD)
 
     def leave(self, journey: Journey) -> None:
         """It waits no more."""

@@ -70,7 +70,7 @@ def _has_offsets(body: dict[str, Any]) -> bool:
 
 
 def _count(value: Any, most: int) -> int:
-    return min(value, most) if isinstance(value, int) and value > 0 else 0
+    return min(value, most) if isinstance(value, int) and value is not True and value > 0 else 0
 
 
 def _prompt(body: dict[str, Any]) -> tuple[int, int, int, int]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 VOCABULARY_SAMPLE: Final = 8
 MOST_VOCABULARY: Final = 200_000
 SERVER_ERROR: Final = 500
+CANCELLED: Final = "cancelled"
+CUT: Final = "cut"
 
 
 class Ledger:
@@ -57,6 +59,10 @@ class Ledger:
         counts.observe(series.SECONDS, now - journey.began)
         if journey.refusal:
             counts.add(series.REFUSED, 1, journey.refusal.code)
+        if journey.outcome == CANCELLED:
+            counts.add(series.CANCELLED)
+        elif journey.outcome == CUT:
+            counts.add(series.STREAMS_CUT)
         if journey.shard:
             counts.add(series.REVISION_REQUESTS, 1, journey.shard.revision)
             if status >= SERVER_ERROR and not journey.refusal:

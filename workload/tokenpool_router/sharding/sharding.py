@@ -233,6 +233,10 @@ class DynamicSharding:
             raise UnknownShard(shard_id)
         return ShardLoad(seat.shard, seat.tokens, seat.requests, seat.ejected_until > now)
 
+    def has_any(self, *, now: float) -> bool:
+        """Whether there is a shard that is neither leaving nor resting for its failures, be it full or not."""
+        return any(not seat.shard.draining and seat.ejected_until <= now for seat in self._seats.values())
+
     def loads(self, *, now: float) -> list[ShardLoad]:
         """The accounts of all shards, by id."""
         return [self.load(shard_id, now=now) for shard_id in sorted(self._seats)]

@@ -54,14 +54,16 @@ def make_desk(settings: Settings, access_log: AccessLog | None, *, traces: bool,
     if traces:
         ledger.spans = []
     return Desk(
-        DynamicSharding(policy=policy, random=random),
-        FairQueue(settings.queue_tokens),
-        Pool(settings.connect_seconds),
-        door,
-        ledger,
-        Deadlines(settings.queue_seconds, settings.first_byte_seconds, settings.stall_seconds, settings.total_seconds),
-        random,
-        now,
+        sharding=DynamicSharding(policy=policy, random=random),
+        queue=FairQueue(settings.queue_tokens),
+        pool=Pool(settings.connect_seconds),
+        door=door,
+        ledger=ledger,
+        deadlines=Deadlines(
+            settings.queue_seconds, settings.first_byte_seconds, settings.stall_seconds, settings.total_seconds
+        ),
+        random=random,
+        now=now,
     )
 
 
