@@ -9,27 +9,16 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from tokenpool_api.base import Spec, rules
-from tokenpool_api.shards import Resources, Shards
+from tokenpool_api.base import DNS_SUBDOMAIN, SecretKey, Spec, rules
+from tokenpool_api.router import Router
+from tokenpool_api.shards import Shards
 
-# Secrets may have dots in their names, claims too.
-DNS_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=f"^{DNS_SUBDOMAIN}$")]
 CLAIM_RULE = r"!self.source.startsWith('pvc://') || self.source.matches(r'^pvc://" + DNS_SUBDOMAIN + "(/.*)?$')"
 SOURCE_RULE = "self.matches('^(hf|pvc|oci)://[A-Za-z0-9][A-Za-z0-9._/@:-]*$|^file:///[A-Za-z0-9._/-]+$')"
 SOURCE_MESSAGE = (
     "model.source must be hf://org/name, pvc://claim/path, file:///path/in/image or oci://image; "
     "free URLs are not fetched"
 )
-
-
-class SecretKey(Spec):
-    """One key of a Secret in the pool's namespace."""
-
-    name: ObjectName = Field(description="Name of the Secret.")
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = Field(
-        description="Key inside the Secret whose value is used."
-    )
 
 
 class Model(Spec):
@@ -115,31 +104,6 @@ class Rollout(Spec):
         default=None,
         description="The pod's grace period in seconds. Default: computed from drainSeconds.",
     )
-
-
-class Queue(Spec):
-    """Requests that wait in the router for a shard."""
-
-    max_tokens: int = Field(
-        default=262_144,
-        ge=0,
-        le=1_000_000_000,
-        description="Estimated tokens of all waiting requests at most; then 503.",
-    )
-    timeout_seconds: int = Field(
-        default=30, ge=0, le=3600, description="How long a request may wait for a shard; then 503 with Retry-After."
-    )
-
-
-class Router(Spec):
-    """The pool's front door."""
-
-    replicas: int = Field(default=1, ge=1, le=64, description="Router pods.")
-    queue: Queue = Field(
-        default_factory=Queue,
-        description="Bounds of waiting.",
-    )
-    resources: Resources | None = Field(default=None, description="Compute resources of a router pod.")
 
 
 class PullPolicy(StrEnum):

@@ -16,6 +16,7 @@ PoolKey = tuple[str, str]
 """Namespace and name."""
 
 STANDING_KINDS = (
+    kinds.CONFIG_MAP,
     kinds.SERVICE,
     kinds.SERVICE_ACCOUNT,
     kinds.ROLE,

@@ -11,6 +11,7 @@ from tokenpool_operator import drift, revision
 from tokenpool_operator.actions import Action, Apply, Create, Delete
 from tokenpool_operator.manifests import shard, standing
 from tokenpool_operator.manifests.metadata import Owner
+from tokenpool_operator.manifests.roster import roster_config_map
 from tokenpool_operator.observe import Observed
 from tokenpool_operator.rollout import Goal, next_step
 from tokenpool_operator.settings import Settings
@@ -49,7 +50,15 @@ def decide(owner: Owner, spec: TokenPoolSpec, observed: Observed, settings: Sett
     step = next_step(observed.shards, goal, now=now, replace_seconds=settings.replace_seconds)
     deletes = [Delete("Pod", item.shard.name, item.shard.uid, item.why) for item in step.remove]
     creates = [Create(shard.shard_pod(owner, pod_spec, goal.revision, ordinal)) for ordinal in step.create]
-    return Plan(goal, (*deletes, *_applies(owner, spec, observed, settings), *creates), step.again_seconds)
+    leaving = [item.shard.name for item in step.remove]
+    # Routers hear of who leaves before it does.
+    roster = _roster(owner, observed, leaving)
+    return Plan(goal, (*roster, *deletes, *_applies(owner, spec, observed, settings), *creates), step.again_seconds)
+
+
+def _roster(owner: Owner, observed: Observed, leaving: list[str]) -> list[Apply]:
+    live = observed.children.get(("ConfigMap", names.roster_name(owner.name)))
+    return _needed(drift.stamped(roster_config_map(owner, observed.shards, leaving, live)), live)
 
 
 def _goal(spec: TokenPoolSpec, wanted: str, settings: Settings) -> Goal:
@@ -62,14 +71,19 @@ def _applies(owner: Owner, spec: TokenPoolSpec, observed: Observed, settings: Se
     wanted = standing.standing_objects(
         owner, spec, spec.shards.min, router_image=settings.router_image, hf_endpoint=settings.hf_endpoint
     )
-    applies = []
+    found: list[Apply] = []
     for body in map(drift.stamped, wanted):
-        live = observed.children.get((body["kind"], body["metadata"]["name"]))
-        if live is None:
-            applies.append(Apply(body, None))
-        elif not live["metadata"].get("deletionTimestamp") and not drift.is_current(body, live):
-            applies.append(Apply(body, live["metadata"]["uid"]))
-    return applies
+        found += _needed(body, observed.children.get((body["kind"], body["metadata"]["name"])))
+    return found
+
+
+def _needed(body: Raw, live: Raw | None) -> list[Apply]:
+    """Apply what is missing or differs; what is on its way out is applied when it is gone."""
+    if live is None:
+        return [Apply(body, None)]
+    if live["metadata"].get("deletionTimestamp") or drift.is_current(body, live):
+        return []
+    return [Apply(body, live["metadata"]["uid"])]
 
 
 def _yaml_path(location: tuple[int | str, ...]) -> str:

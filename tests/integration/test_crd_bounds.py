@@ -47,7 +47,13 @@ SPEC: Raw = {
     "rollout": {"drainSeconds": 0, "terminationGraceSeconds": 90_000},
     "router": {
         "replicas": 1,
+        "workers": 1,
+        "policy": "PowerOfTwo",
         "queue": {"maxTokens": 1, "timeoutSeconds": 1},
+        "apiKeysSecret": {"name": "keys"},
+        "redis": {"secretRef": {"name": "redis", "key": "url"}},
+        "tls": {"secretRef": {"name": "tls"}},
+        "cors": {"allowedOrigins": ["*"]},
         "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 1}},
     },
     "paused": False,

@@ -30,7 +30,12 @@ async def test_defaults_are_filled_by_the_server(session: Session) -> None:
             "performance": {"cudnnBenchmark": False, "cudaGraphs": True},
         },
         "rollout": {"drainSeconds": 120},
-        "router": {"replicas": 1, "queue": {"maxTokens": 262144, "timeoutSeconds": 30}},
+        "router": {
+            "replicas": 1,
+            "workers": 1,
+            "policy": "LeastTokens",
+            "queue": {"maxTokens": 262144, "timeoutSeconds": 30},
+        },
         "paused": False,
     }
     parsed = TokenPoolSpec.model_validate(pool()["spec"])

@@ -49,6 +49,10 @@ app.kubernetes.io/component: operator
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get, list, create, patch]
+# The rosters. `watch` so that it may be granted: each pool's router watches its own.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch]

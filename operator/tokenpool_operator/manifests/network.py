@@ -28,14 +28,19 @@ def shards_policy(owner: Owner, model: Model, hf_endpoint: str | None) -> Raw:
     return _policy(owner, names.shards_service_name(owner.name), names.COMPONENT_SHARD, ingress, [DNS, *hub])
 
 
-def router_policy(owner: Owner) -> Raw:
-    """Anybody may ask; out go requests to the pool's shards, watches to the API server, and names."""
+def router_policy(owner: Owner, *, has_redis: bool) -> Raw:
+    """Anybody may ask; out go requests to the pool's shards, watches to the API server, and names.
+
+    With Redis everything may go out: its address is in a Secret that the operator does not read.
+    """
     shards = {"podSelector": {"matchLabels": metadata.selector(owner.name, names.COMPONENT_SHARD)}}
     egress = [
         {"to": [shards], "ports": _tcp(names.SHARD_API_PORT, names.SHARD_ADMIN_PORT)},
         {"ports": _tcp(*API_SERVER_PORTS)},
         DNS,
     ]
+    if has_redis:
+        egress = [{}]
     ingress = [{"ports": _tcp(names.ROUTER_API_PORT, names.ROUTER_ADMIN_PORT)}]
     return _policy(owner, names.router_name(owner.name), names.COMPONENT_ROUTER, ingress, egress)
 

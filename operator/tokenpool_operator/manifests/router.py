@@ -1,4 +1,4 @@
-"""The router's Deployment, and the rights it has: to read the EndpointSlices of its namespace, nothing else."""
+"""The router's Deployment, and the rights it has: to read the EndpointSlices of its namespace and its own roster."""
 
 from typing import Any
 
@@ -6,10 +6,12 @@ from tokenpool_api import names
 from tokenpool_api.spec import PRE_STOP_SECONDS, TokenPoolSpec
 from tokenpool_operator.manifests import metadata, security
 from tokenpool_operator.manifests.metadata import Owner
+from tokenpool_operator.manifests.router_arguments import arguments, secret_mounts
 from tokenpool_operator.manifests.shard import grace_seconds, resources
 
 Raw = dict[str, Any]
 
+READ = ["get", "list", "watch"]
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -39,7 +41,7 @@ def _pod_spec(owner: Owner, spec: TokenPoolSpec, image: str) -> Raw:
         "terminationGracePeriodSeconds": grace_seconds(spec),
         "securityContext": security.pod_security(),
         "containers": [_container(owner, spec, image)],
-        "volumes": [security.TMP_VOLUME],
+        "volumes": [security.TMP_VOLUME, *(mount.volume for mount in secret_mounts(spec.router))],
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -52,14 +54,11 @@ def _pod_spec(owner: Owner, spec: TokenPoolSpec, image: str) -> Raw:
 
 
 def _container(owner: Owner, spec: TokenPoolSpec, image: str) -> Raw:
-    queue = spec.router.queue
-    bounds = ["--queue-tokens", str(queue.max_tokens), "--queue-seconds", str(queue.timeout_seconds)]
-    drain = ["--drain-seconds", str(spec.rollout.drain_seconds)]
     return {
         "name": "router",
         "image": image,
         "imagePullPolicy": spec.image_pull_policy.value,
-        "args": ["--pool", owner.name, "--namespace", owner.namespace, *bounds, *drain],
+        "args": arguments(owner, spec),
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "ports": [
             {"name": names.PORT_NAME_API, "containerPort": names.ROUTER_API_PORT, "protocol": "TCP"},
@@ -70,7 +69,7 @@ def _container(owner: Owner, spec: TokenPoolSpec, image: str) -> Raw:
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "securityContext": security.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [security.TMP_MOUNT],
+        "volumeMounts": [security.TMP_MOUNT, *(mount.mount for mount in secret_mounts(spec.router))],
     } | resources(spec.router.resources)
 
 
@@ -84,13 +83,20 @@ def _probe(path: str, *, period: int, failures: int) -> Raw:
 
 
 def router_role(owner: Owner) -> Raw:
-    """Read-only on the EndpointSlices that list the shards."""
+    """Read-only on the EndpointSlices that list the shards, and on the pool's roster."""
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "Role",
         "metadata": metadata.metadata(owner, names.router_name(owner.name), names.COMPONENT_ROUTER),
         "rules": [
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": READ},
+            # Listing and watching by the field metadata.name is allowed where that name is.
+            {
+                "apiGroups": [""],
+                "resources": ["configmaps"],
+                "resourceNames": [names.roster_name(owner.name)],
+                "verbs": READ,
+            },
         ],
     }
 

@@ -9,8 +9,8 @@ from tokenpool_operator.manifests.metadata import Owner
 Raw = dict[str, Any]
 
 
-def pool_service(owner: Owner) -> Raw:
-    """Port 80 of the pool's name leads to the routers."""
+def pool_service(owner: Owner, *, has_tls: bool) -> Raw:
+    """Port 80 of the pool's name leads to the routers, with TLS port 443: plain HTTP is not served beside it."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -21,7 +21,7 @@ def pool_service(owner: Owner) -> Raw:
             "ports": [
                 {
                     "name": names.PORT_NAME_API,
-                    "port": names.SERVICE_PORT,
+                    "port": names.SERVICE_TLS_PORT if has_tls else names.SERVICE_PORT,
                     "targetPort": names.PORT_NAME_API,
                     "protocol": "TCP",
                 }

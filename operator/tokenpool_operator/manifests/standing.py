@@ -19,9 +19,9 @@ def standing_objects(
         router.router_role(owner),
         router.router_role_binding(owner),
         network.shards_policy(owner, spec.model, hf_endpoint),
-        network.router_policy(owner),
+        network.router_policy(owner, has_redis=spec.router.redis is not None),
         services.shards_service(owner),
-        services.pool_service(owner),
+        services.pool_service(owner, has_tls=spec.router.tls is not None),
         disruption.shards_disruption_budget(owner, desired),
         router.router_deployment(owner, spec, router_image),
     )

@@ -77,7 +77,12 @@ def test_nothing_that_a_structural_schema_may_not_have(path: str, node: Node) ->
 
 def test_defaults_are_written_out_so_that_nested_objects_get_theirs() -> None:
     router = structural(TokenPoolSpec)["properties"]["router"]
-    assert router["default"] == {"replicas": 1, "queue": {"maxTokens": 262144, "timeoutSeconds": 30}}
+    assert router["default"] == {
+        "replicas": 1,
+        "workers": 1,
+        "policy": "LeastTokens",
+        "queue": {"maxTokens": 262144, "timeoutSeconds": 30},
+    }
 
 
 def test_the_chart_copy_is_the_same_definition() -> None:

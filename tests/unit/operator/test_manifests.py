@@ -202,12 +202,57 @@ def test_the_router(owner: Owner) -> None:
     pod = spec["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert " ".join(pod["containers"][0]["args"]) == (
-        "--pool chat --namespace team-a --queue-tokens 10 --queue-seconds 3 --drain-seconds 120"
+        "--pool chat --namespace team-a --served-name chat --workers 1 --policy LeastTokens --shard-requests 80 "
+        "--queue-tokens 10 --queue-seconds 3 --drain-seconds 120"
     )
+    assert [volume["name"] for volume in pod["volumes"]] == ["tmp"]
     assert found["Role", "chat-router"]["rules"] == [
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["chat-roster"],
+            "verbs": ["get", "list", "watch"],
+        },
     ]
     assert found["RoleBinding", "chat-router"]["roleRef"]["name"] == "chat-router"
+
+
+def test_secrets_are_folders_that_follow_their_secret(owner: Owner) -> None:
+    router = {
+        "workers": 2,
+        "policy": "PrefixAffinity",
+        "apiKeysSecret": {"name": "keys-of-team"},
+        "redis": {"secretRef": {"name": "redis", "key": "address"}},
+        "tls": {"secretRef": {"name": "cert"}},
+        "cors": {"allowedOrigins": ["https://a.example", "https://b.example:8443"]},
+    }
+    found = objects(owner, parse({"router": router, "shards": {"maxSequences": 2}}))
+    pod = found["Deployment", "chat-router"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    arguments = dict(zip(container["args"][::2], container["args"][1::2], strict=True))
+    assert (
+        arguments
+        | {
+            "--workers": "2",
+            "--policy": "PrefixAffinity",
+            "--shard-requests": "3",
+            "--keys-dir": "/etc/tokenpool/keys",
+            "--redis-url-file": "/etc/tokenpool/redis/url",
+            "--tls-dir": "/etc/tokenpool/tls",
+            "--cors-origins": "https://a.example,https://b.example:8443",
+        }
+        == arguments
+    )
+    volumes = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
+    assert volumes == {
+        "keys": {"secretName": "keys-of-team"},
+        "redis": {"secretName": "redis", "items": [{"key": "address", "path": "url"}]},
+        "tls": {"secretName": "cert"},
+    }
+    assert not any("subPath" in mount for mount in container["volumeMounts"])
+    assert found["Service", "chat"]["spec"]["ports"][0]["port"] == 443
+    assert found["NetworkPolicy", "chat-router"]["spec"]["egress"] == [{}], "where Redis is, only its Secret knows"
 
 
 def test_selectors_pick_only_their_own_pods(owner: Owner) -> None:

@@ -1,5 +1,6 @@
 """Whole passes against a fake cluster: what is written, in which order, and what is not."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,10 @@ class Bench:
     def pods(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.cluster.of_kind("Pod")]
 
+    def roster(self) -> Raw:
+        found: Raw = json.loads(self.cluster.objects["ConfigMap", "team-a", "chat-roster"]["data"]["roster.json"])
+        return found
+
     def ordinals(self) -> list[str]:
         return [pod["metadata"]["labels"][names.LABEL_ORDINAL] for pod in self.cluster.of_kind("Pod")]
 
@@ -110,8 +115,8 @@ def bench(fake_cluster: Any, settings: Settings, pool_of: Callable[..., Raw]) ->
 
 async def test_the_first_pass_makes_everything_and_then_tells(bench: Bench) -> None:
     writes = await bench.run_pass()
-    assert [verb for verb, _, _ in writes] == ["apply"] * 10 + ["create"] * 2 + ["status"] + ["create"]
-    assert [kind for _, kind, _ in writes[10:]] == ["Pod", "Pod", "TokenPool", "Event"]
+    assert [verb for verb, _, _ in writes] == ["apply"] * 11 + ["create"] * 2 + ["status"] + ["create"]
+    assert [kind for _, kind, _ in writes[11:]] == ["Pod", "Pod", "TokenPool", "Event"]
 
 
 async def test_a_settled_pool_causes_no_writes(bench: Bench) -> None:
@@ -138,11 +143,34 @@ async def test_scaling_up_and_down(bench: Bench) -> None:
     assert bench.ordinals() == ["0", "1", "2", "3"]
     bench.edit(shards={"min": 1})
     writes = await bench.run_pass()
-    assert [write[0] for write in writes[:4]] == ["delete"] * 3 + ["apply"]
+    assert [write[0] for write in writes[:5]] == ["apply"] + ["delete"] * 3 + ["apply"]
+    assert writes[0][1] == "ConfigMap", "routers hear of who leaves before it does"
+    entries = bench.roster()["shards"]
+    assert [entries[name]["draining"] for name in sorted(entries)] == [False, True, True, True]
     await bench.settle()
     assert bench.ordinals() == ["0"]
     (budget,) = bench.cluster.of_kind("PodDisruptionBudget")
     assert budget["spec"]["minAvailable"] == 0
+
+
+async def test_the_roster_follows_the_shards_and_its_generation_only_rises(bench: Bench) -> None:
+    await bench.settle()
+    first = bench.roster()
+    assert list(first["shards"]) == bench.pods()
+    assert {entry["weight"] for entry in first["shards"].values()} == {1.0}
+    await bench.settle()
+    assert bench.roster() == first
+    bench.edit(shards={"min": 3})
+    await bench.settle()
+    second = bench.roster()
+    assert (second["generation"] > first["generation"], len(second["shards"])) == (True, 3)
+    bench.cluster.objects["ConfigMap", "team-a", "chat-roster"]["data"]["roster.json"] = "{"
+    await bench.settle()
+    third = bench.roster()
+    assert (third["shards"], third["generation"] > 0) == (second["shards"], True)
+    del bench.cluster.objects["ConfigMap", "team-a", "chat-roster"]
+    await bench.settle()
+    assert bench.roster()["shards"] == second["shards"]
 
 
 async def test_a_rollout_replaces_every_shard(bench: Bench) -> None:
