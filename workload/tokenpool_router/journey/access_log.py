@@ -3,9 +3,8 @@
 import logging
 import os
 import threading
-from collections import deque
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -16,51 +15,59 @@ FLUSH_SECONDS: Final = 0.2
 MOST_WAITING: Final = 20_000
 
 
-FIELDS: Final = (
-    "time",
-    "request_id",
-    "caller",
-    "method",
-    "path",
-    "status",
-    "outcome",
-    "code",
-    "shard",
-    "attempts",
-    "prompt_tokens",
-    "completion_tokens",
-    "queue_ms",
-    "ttft_ms",
-    "ms",
+PLAIN: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/-._~"
+LINE: Final = (
+    b'{"time":"%b","request_id":%b,"caller":%b,"method":"%b","path":%b,"status":%d,"outcome":"%b","code":%b,"shard":%b,'
+    b'"attempts":%d,"prompt_tokens":%d,"completion_tokens":%d,"queue_ms":%b,"ttft_ms":%b,"ms":%b}\n'
 )
+Entry = tuple[
+    float,
+    bytes,
+    str | None,
+    bytes,
+    bytes,
+    int,
+    str,
+    str | None,
+    str | None,
+    int,
+    int,
+    int,
+    float | None,
+    float | None,
+    float,
+]
+"""Wall time, request id, caller, method, target, status, outcome, code of a refusal, shard, attempts, prompt tokens,
+answer tokens, seconds in the queue, until the first byte, altogether."""
 
 
 class AccessLog:
-    """Takes lines from the loop's thread, and writes many at once from its own."""
+    """Makes lines in the loop's thread, and writes many at once from one of its own."""
 
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor
-        self._waiting: deque[tuple[Any, ...]] = deque()
+        self._waiting: list[bytes] = []
         self._stop = threading.Event()
+        self._lines = Lines()
         self.dropped = 0
-        self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
+        self._writer = threading.Thread(target=self._run, name="access-log", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
-        self._thread.start()
+        self._writer.start()
 
-    def add(self, entry: tuple[Any, ...]) -> None:
+    def add(self, entry: Entry) -> None:
         """One more line, some time soon."""
         if len(self._waiting) < MOST_WAITING:
-            self._waiting.append(entry)
+            self._waiting.append(self._lines.line(entry))
         else:
             self.dropped += 1
 
     def close(self, seconds: float = 2.0) -> None:
         """Write what is left, for so long at most."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
+        if self._writer.is_alive():
+            self._writer.join(seconds)
 
     def _run(self) -> None:
         stopped = False
@@ -74,24 +81,57 @@ class AccessLog:
                 return
 
     def _write(self) -> None:
-        lines = []
-        while self._waiting:
-            lines.append(line(self._waiting.popleft()))
-        rest = memoryview(b"".join(lines))
+        waiting, self._waiting = self._waiting, []
+        rest = memoryview(b"".join(waiting))
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
 
 
-def line(entry: tuple[Any, ...]) -> bytes:
-    """One line of the log: times in UTC, durations in milliseconds, the path without its query."""
-    at, request_id, caller, method, target, *middle, queued, first, whole = entry
-    values = (
-        datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
-        request_id.decode(errors="replace"),
-        caller,
-        method.decode(errors="replace"),
-        target.partition(b"?")[0].decode(errors="replace"),
-        *middle,
-        *(None if seconds is None else round(seconds * 1000, 1) for seconds in (queued, first, whole)),
-    )
-    return orjson.dumps(dict(zip(FIELDS, values, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
+class Lines:
+    """Entries as lines: times in UTC, durations in milliseconds, the path without its query."""
+
+    def __init__(self) -> None:
+        self._second, self._words = -1, b""
+
+    def line(self, entry: Entry) -> bytes:
+        """One line. What clients may have written is escaped; the rest needs no looking at."""
+        at, request_id, caller, method, target, status, outcome, code, shard, attempts, prompt, answer, *times = entry
+        path, (queued, first, whole) = target.partition(b"?")[0], times
+        return LINE % (
+            self._time(at),
+            _quoted(request_id),
+            _text(caller),
+            method,
+            _quoted(path),
+            status,
+            outcome.encode(),
+            _text(code),
+            _text(shard),
+            attempts,
+            prompt,
+            answer,
+            _milliseconds(queued),
+            _milliseconds(first),
+            _milliseconds(whole),
+        )
+
+    def _time(self, at: float) -> bytes:
+        """Most lines share their second with the one before."""
+        second = int(at)
+        if second != self._second:
+            self._second = second
+            self._words = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
+        return b"%b.%03dZ" % (self._words, int((at - second) * 1000))
+
+
+def _quoted(words: bytes) -> bytes:
+    """As JSON, whatever it is."""
+    return orjson.dumps(words.decode(errors="replace")) if words.translate(None, PLAIN) else b'"%b"' % words
+
+
+def _text(value: str | None) -> bytes:
+    return b"null" if value is None else b'"%b"' % value.encode()
+
+
+def _milliseconds(seconds: float | None) -> bytes:
+    return b"null" if seconds is None else b"%.1f" % (seconds * 1000)

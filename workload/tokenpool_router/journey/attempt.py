@@ -49,7 +49,8 @@ class Attempt:
         self._upstream: UpstreamConnection | None = None
         self._connecting: asyncio.Task[UpstreamConnection] | None = None
         self._request, self._head_only = b"", False
-        self._is_second = self._paused = False
+        self._is_second = False
+        self._paused = False
 
     def start(self, request: bytes, now: float, *, head_only: bool, paused: bool) -> None:
         """Send the request, on a kept connection if there is one."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenpool_router import series
-from tokenpool_router.journey.access_log import AccessLog
+from tokenpool_router.journey.access_log import AccessLog, Entry
 from tokenpool_router.journey.counts import Counts
 from tokenpool_router.sharding import Shard
 
@@ -88,8 +88,8 @@ class Ledger:
         taken, self._vocabulary = self._vocabulary, Counter()
         return {token.decode(): count for token, count in taken.items()}
 
-    def _entry(self, journey: "Journey", now: float) -> tuple[Any, ...]:
-        """The values of FIELDS; the log's own thread makes words of them."""
+    def _entry(self, journey: "Journey", now: float) -> Entry:
+        """The log's own thread makes words of it."""
         request, began = journey.request, journey.began
         return (
             self._wall(),
@@ -98,7 +98,7 @@ class Ledger:
             request.method,
             request.target,
             journey.status,
-            journey.outcome,
+            str(journey.outcome),
             journey.refusal.code if journey.refusal else None,
             journey.shard.id if journey.shard else None,
             journey.attempts,
