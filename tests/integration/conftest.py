@@ -1,4 +1,4 @@
-"""One real control plane for the session, and a namespace of its own for every test that wants it. Redis for others."""
+"""One real control plane for the session, a namespace for each test that wants one, a Redis for those of routers."""
 
 import asyncio
 import itertools

@@ -85,6 +85,17 @@ async def test_who_stops_in_good_order_is_gone_at_once(url_file: Path, other: Pe
     await becomes(lambda: "shard-9" not in other.heard.shards, within_seconds=EXPIRY_SECONDS / 2)
 
 
+@pytest.mark.parametrize("asked", ["", "?socket_timeout=30&protocol=3"])
+async def test_whenever_it_is_cancelled_it_ends(url_file: Path, redis_server: RedisServer, asked: str) -> None:
+    say(url_file, redis_server.url + asked)
+    for number in range(100):
+        task = asyncio.create_task(Peer(url_file, f"router-{number}").shared.run())
+        await asyncio.sleep(0.0005 + number * 0.00005)  # from before the connection to after the first exchange
+        task.cancel()
+        ended, _ = await asyncio.wait([task], timeout=5)
+        assert ended, number
+
+
 async def test_who_dies_vanishes_by_expiry_and_what_it_used_stays(url_file: Path, redis_server: RedisServer) -> None:
     door = Door(url_file)
     dying = Exchange(door, KEYS, "router-1", "born")
@@ -114,7 +125,7 @@ async def test_a_killed_server_is_forgotten_and_found_again(other: Peer, redis_s
 
 
 async def test_a_stopped_server_holds_nobody_up(other: Peer, redis_server: RedisServer) -> None:
-    other.vocabulary = dict.fromkeys(range(200_000), 1)  # more than the kernel's buffers take
+    other.vocabulary = dict.fromkeys(range(200_000), 1)
     loop = asyncio.get_running_loop()
     redis_server.pause()
     stopped_at, files = loop.time(), len(os.listdir("/proc/self/fd"))

@@ -251,6 +251,24 @@ async def test_a_lost_fence_goes_on_behind_what_was_written(one: Merging, redis_
     assert await one.table() == {1: 3}
 
 
+async def test_with_its_fence_lost_a_stale_holder_leaves_the_lock_of_another(
+    one: Merging, other: Merging, redis_server: RedisServer
+) -> None:
+    await one.send(1, encode_batch({7: 1}))
+    stale = await one.begin()
+    await expire(redis_server)
+    with redis_server.client() as client:
+        client.delete(FENCE)
+        newer = await other.begin()
+        assert stale is not None
+        assert newer is not None
+        assert newer.fence == stale.fence  # no number can tell them apart
+        assert await one.commit(do_work(stale))
+        assert client.get(LOCK) == b"other"
+    assert not await other.commit(do_work(newer))
+    assert await one.table() == {7: 1}
+
+
 async def test_a_slow_server_keeps_to_the_deadline_and_the_batch(
     url_file: Path, redis_server: RedisServer, one: Merging
 ) -> None:

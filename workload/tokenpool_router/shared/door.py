@@ -60,7 +60,6 @@ class Door:
         """Throw the connection away, whatever state it is in."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            abort(connection)
             with contextlib.suppress(Exception):  # it is gone either way
                 await connection.disconnect(nowait=True)
 
@@ -73,6 +72,7 @@ class Door:
         self._version = version
         self._connection = unconnected(self._url, self._deadline_seconds)
         await self._connection.connect()  # type: ignore[no-untyped-call]
+        # Nothing large is sent before an answer came, so tries at a stopped server leave nothing behind that waits.
         # A stranger who sends a script is told of "multibulk length"; to a ping Redis says that it wants a password.
         await self._connection.send_command("PING")
         await self._connection.read_response()
@@ -85,23 +85,19 @@ def unconnected(url: str, deadline_seconds: float) -> "AbstractConnection":
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
-    pool = ConnectionPool.from_url(
-        url,
-        protocol=2,
-        socket_timeout=deadline_seconds,
-        socket_connect_timeout=deadline_seconds,
-        retry=Retry(NoBackoff(), 0),
-        driver_info=None,
-    )
+    # No deadline for reads and writes of the library's own: ours holds for all of a call, and with theirs it writes
+    # under asyncio.wait_for, which before Python 3.12 swallows a cancellation now and then.
+    settings = {
+        "protocol": 2,
+        "socket_timeout": None,
+        "socket_connect_timeout": deadline_seconds,
+        "retry": Retry(NoBackoff(), 0),
+        "driver_info": None,
+    }
+    pool = ConnectionPool.from_url(url, **settings)
+    pool.connection_kwargs.update(settings)  # also over what the URL asks for
     connection: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]
     return connection
-
-
-def abort(connection: "AbstractConnection") -> None:
-    """Drop what was not sent yet. A close would wait for a stopped server to take it, with a file open for each try."""
-    writer = getattr(connection, "_writer", None)  # the library closes, but has no way to abort
-    if writer is not None:
-        writer.transport.abort()
 
 
 def file_version(path: Path) -> tuple[int, ...]:
