@@ -117,14 +117,16 @@ async def process_of(*flags: str) -> AsyncIterator["Process"]:
     assert process.stderr
     words = (await asyncio.wait_for(process.stderr.readuntil(b"\n"), 30)).decode().replace(",", "").split()
     port, admin_port = (int(word) for word in words if word.isdecimal())
-    async with aiohttp.ClientSession() as session:
-        router = Process(process, session, port, admin_port)
-        await router.until("/readyz", lambda status, _: status == 200)
-        yield router
-    if process.returncode is None:
-        process.kill()
-    # What it wrote and nobody read would keep it waiting.
-    await process.communicate()
+    try:
+        async with aiohttp.ClientSession() as session:
+            router = Process(process, session, port, admin_port)
+            await router.until("/readyz", lambda status, _: status == 200)
+            yield router
+    finally:
+        if process.returncode is None:
+            process.kill()
+        # What it wrote and nobody read would keep it waiting.
+        await process.communicate()
 
 
 @dataclass
