@@ -10,9 +10,11 @@ from tokenpool_router.journey import access_log
 from tokenpool_router.journey.access_log import AccessLog, Entry, Lines
 
 WHEN = "2026-12-01T08:24:48.287Z"
+AT = datetime.fromisoformat(WHEN).timestamp() + 0.0004
 ENTRY: Entry = (
-    datetime.fromisoformat(WHEN).timestamp() + 0.0004, b'i"d', "team", b"POST", b'/v1/a"b?secret=1', 200, "answered", None, "chat-0", 2, 7, 9, 0.0, None, 1.01849,
-)  # fmt: skip
+    *(AT, b'i"d', "team", b"POST", b'/v1/a"b?secret=1', 200, "answered", None, "chat-0"),
+    *(2, 7, 9, 0.0, None, 1.01849),
+)
 
 
 def test_a_line_is_json_and_shows_no_query() -> None:
