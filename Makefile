@@ -97,7 +97,7 @@ demo-down: env ## Remove the demo and its cluster
 	@$(PY) -m demo down
 
 # --- tests --------------------------------------------------------------------------------------------------------
-.PHONY: test checks lint types contracts format test-unit test-model test-integration test-e2e
+.PHONY: test checks lint types contracts format test-unit test-compiled test-model test-integration test-e2e
 test: ## Everything: lint, types, contracts, unit, model, integration, e2e
 	@$(MAKE) -j4 prepare checks
 	@$(MAKE) test-model
@@ -117,6 +117,10 @@ format: env ## Rewrite the code as lint wants it
 
 test-unit: env clients ## Unit tests (seconds)
 	@echo "· unit tests"; $(BIN)/pytest tests/unit -q -n 2 -m "not model"
+	@$(MAKE) test-compiled
+test-compiled: env ## The router's tests again, on the router as its image has it: compiled
+	@compiled=$$(PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m router_bench.compiled | tail -n 1); \
+	  echo "· tests of the compiled router"; PYTHONPATH=$$compiled $(BIN)/pytest tests/unit/router -q -n 2
 test-model: env model ## Unit tests that need SmolLM2's weights: greedy answers are transformers' own
 	@echo "· tests with real weights"; $(BIN)/pytest tests/unit -q -m model
 test-integration: kubernetes programs ## The operator against a real API server, controller manager and etcd; the router against a real Redis

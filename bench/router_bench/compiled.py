@@ -33,3 +33,7 @@ def _fill(target: Path) -> None:
         shutil.copytree(ROOT / package, target / Path(package).name, ignore=skip)
     with step("compiling the router's hot path"):
         subprocess.run([sys.executable, str(ROOT / SCRIPT), str(target)], check=True)
+
+
+if __name__ == "__main__":
+    print(folder())

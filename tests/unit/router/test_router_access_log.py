@@ -42,6 +42,7 @@ def test_a_line_is_json_and_shows_no_query() -> None:
     assert json.loads(later)["time"] == WHEN.replace(":48.", ":49.")
 
 
+@pytest.mark.interpreted
 def test_lines_are_written_and_a_reader_that_is_gone_is_no_matter() -> None:
     read, write = os.pipe()
     log = AccessLog(write)
@@ -58,6 +59,7 @@ def test_lines_are_written_and_a_reader_that_is_gone_is_no_matter() -> None:
     os.close(write)
 
 
+@pytest.mark.interpreted
 def test_what_nobody_reads_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_log, "MOST_WAITING", 2)
     log = AccessLog()

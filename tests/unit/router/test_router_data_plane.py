@@ -302,6 +302,7 @@ async def test_a_shard_lost_where_no_event_can_tell_is_a_broken_connection(
     writer.close()
 
 
+@pytest.mark.interpreted
 async def test_a_bug_is_a_500_and_told_once(
     router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

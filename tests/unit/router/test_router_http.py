@@ -129,6 +129,7 @@ async def test_what_is_no_request_is_refused_at_once(router: Router, raw: bytes)
     assert shard.requests == []
 
 
+@pytest.mark.interpreted
 @pytest.mark.looptime
 async def test_a_request_has_its_full_time_from_its_first_byte() -> None:
     arrived: list[bytes] = []
@@ -159,6 +160,7 @@ async def test_a_request_has_its_full_time_from_its_first_byte() -> None:
     connection.connection_lost(None)
 
 
+@pytest.mark.interpreted
 async def test_a_bug_in_the_middle_of_an_answer_is_a_broken_connection(
     router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

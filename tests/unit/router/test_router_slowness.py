@@ -6,6 +6,8 @@ import math
 import socket
 from typing import Any
 
+import pytest
+
 from tokenpool_router.http.connection import ClientConnection
 from tokenpool_router.http.reader import Limits
 
@@ -66,6 +68,7 @@ async def test_a_shard_that_falls_silent_in_a_stream_is_an_error_event(router_wi
     await asyncio.wait_for(shard.lost.wait(), 5)
 
 
+@pytest.mark.interpreted
 async def test_a_shard_that_does_not_accept_in_time_is_left_for_another(router_with: Any) -> None:
     async def script(_request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)

@@ -70,7 +70,10 @@ def _has_offsets(body: dict[str, Any]) -> bool:
 
 
 def _count(value: Any, most: int) -> int:
-    return min(value, most) if isinstance(value, int) and value is not True and value > 0 else 0
+    # First of all whether it is a truth value: compiled, an int is an int and True is 1.
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 0
+    return min(value, most) if value > 0 else 0
 
 
 def _prompt(body: dict[str, Any]) -> tuple[int, int, int, int]:
