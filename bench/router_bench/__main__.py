@@ -16,8 +16,8 @@ from pathlib import Path
 import uvloop
 
 from cluster.progress import step
-from router_bench import measure
-from router_bench.lineup import EVERYBODY, Proxy
+from router_bench import measure, overload
+from router_bench.lineup import EVERYBODY, Proxy, ours_bounded
 from router_bench.process import LOAD_CORE, NotStarted, Running, free_port
 from router_bench.score import DIRECT, OURS, as_json, rows
 from scoreboard import results, table
@@ -66,6 +66,19 @@ class Bench:
                     self.failures[proxy.name] = f"{type(error).__name__}: {error}"
                     self._note(proxy.name, cpu_request=None)
 
+    async def overload(self, shard: int) -> None:
+        """Ours alone: the others have no queue that is bounded in tokens."""
+        port = free_port()
+        with step("twice what the shards can do"), tempfile.TemporaryDirectory(prefix="router-bench-") as folder:
+            start = ours_bounded(Path(folder), port, shard)
+            running = await asyncio.to_thread(Running, start.command, port, Path(folder) / "output", start.environment)
+            try:
+                await asyncio.sleep(1.0)
+                found = await overload.overload(port)
+                self._note(OURS, goodput=found.goodput, succeeded=found.succeeded, refused=found.refused)
+            finally:
+                running.end()
+
     async def _visit(self, proxy: Proxy, shard: int) -> None:
         port, seconds = free_port(), self.options.seconds
         with tempfile.TemporaryDirectory(prefix="router-bench-") as folder:
@@ -111,6 +124,8 @@ def run(options: argparse.Namespace) -> list[Row]:
         for number in range(1, repeats + 1):
             print(f"round {number} of {repeats}", flush=True)
             uvloop.run(bench.round(shard))
+            if options.only.search(OURS):
+                uvloop.run(bench.overload(shard))
     finally:
         stand_in.kill()
         stand_in.wait()

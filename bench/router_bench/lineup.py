@@ -10,8 +10,11 @@ from pathlib import Path
 from peers import environments
 from programs.recipes import program
 from router_bench import compiled, wire
+from router_bench.stand_in import SLOTS
 
 SHARDS = 8
+# About what the limited shards do in a second, as the router guesses it.
+QUEUE_TOKENS = 100_000
 MANY = 60_000
 TYPES = "type.googleapis.com/envoy.extensions."
 
@@ -42,6 +45,13 @@ def ours(folder: Path, port: int, shard: int) -> Start:
     shards = ",".join(f"127.0.0.{number}:{shard}" for number in range(1, SHARDS + 1))
     flags = ["--shards", shards, "--host", "127.0.0.1", "--port", str(port), "--admin-port", "0"]
     return Start([sys.executable, "-m", "tokenpool_router", *flags, "--keys-dir", str(keys)])
+
+
+def ours_bounded(folder: Path, port: int, shard: int) -> Start:
+    """With the bounds that a pool's router has: one more on each shard than it runs, a second's worth waiting."""
+    start = ours(folder, port, shard)
+    bounds = ["--shard-requests", str(SLOTS + 1), "--queue-tokens", str(QUEUE_TOKENS), "--no-access-log"]
+    return Start([*start.command, *bounds])
 
 
 def ours_compiled(folder: Path, port: int, shard: int) -> Start:

@@ -44,7 +44,26 @@ def rows(seen: Seen, failures: Mapping[str, str]) -> list[Row]:
     found: list[Row] = []
     for measured in MEASURES:
         found += _rows_of(measured, seen.get(measured.key, {}), failures)
-    return found + _added(seen)
+    return found + _added(seen) + _overload(seen)
+
+
+def _overload(seen: Seen) -> list[Row]:
+    """At twice the capacity."""
+    goodput, succeeded = (seen.get(key, {}).get(OURS, []) for key in ("goodput", "succeeded"))
+    rest = {"peer_name": "all of it", "note": ""}
+    return [
+        compared(
+            "goodput at twice the capacity", "share", goodput, [1.0] * len(goodput), must=Must(">=", 0.95), **rest
+        ),
+        compared(
+            "clients that obey Retry-After and succeed",
+            "share",
+            succeeded,
+            [1.0] * len(succeeded),
+            must=Must(">=", 1.0),
+            **rest,
+        ),
+    ]
 
 
 def _rows_of(

@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import cast
 
 import uvloop
@@ -13,6 +15,37 @@ HEAD = {with_ids: wire.head(with_ids=with_ids) for with_ids in (False, True)}
 EVENT = {with_ids: wire.event(with_ids=with_ids) for with_ids in (False, True)}
 JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 MODELS = b'{"object":"list","data":[{"id":"burst","object":"model"},{"id":"paced","object":"model"}]}'
+
+
+# What a limited shard does at a time, and how long each request takes it: its capacity is one over the other.
+SLOTS, SERVICE_SECONDS = 4, 0.1
+
+
+class Slots:
+    """A shard that runs so many requests at a time; the others wait in it, in order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._running = 0
+
+    def take(self, answer: Callable[[], None]) -> None:
+        """Answer when it is this one's turn and its time has passed."""
+        self._waiting.append(answer)
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and self._running < SLOTS:
+            self._running += 1
+            asyncio.get_running_loop().call_later(SERVICE_SECONDS, self._end, self._waiting.popleft())
+
+    def _end(self, answer: Callable[[], None]) -> None:
+        self._running -= 1
+        answer()
+        self._start()
+
+
+SHARDS: defaultdict[str, Slots] = defaultdict(Slots)
+"""By the address that a proxy connected to."""
 
 
 class StandIn(asyncio.Protocol):
@@ -55,6 +88,9 @@ class StandIn(asyncio.Protocol):
         elif b'"paced"' in body:
             self._transport.write(HEAD[with_ids])
             self._loop.call_later(0, self._pace, wire.PACED_EVENTS, with_ids)
+        elif b'"limited"' in body:
+            address = self._transport.get_extra_info("sockname")[0]
+            SHARDS[address].take(lambda: self._transport.write(BURST[with_ids]))
         elif b'"held"' in body:
             self._transport.write(HEAD[with_ids] + EVENT[with_ids])
         else:
