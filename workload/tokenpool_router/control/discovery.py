@@ -10,7 +10,8 @@ from collections.abc import Callable
 from tokenpool_api import names
 from tokenpool_kube import Cluster, Informer, kinds
 from tokenpool_kube.informer import Snapshot
-from tokenpool_router.control.membership import SERVICE_LABEL, Members, read_roster
+from tokenpool_router.control.membership import SERVICE_LABEL, Members
+from tokenpool_router.control.roster import read_roster
 
 log = logging.getLogger(__name__)
 
