@@ -123,12 +123,15 @@ test-e2e: prepare ## The stories of e2e/stories on a whole cluster
 	@echo "· e2e stories"; $(BIN)/pytest e2e/stories -v --timeout 900
 
 # --- benchmarks ---------------------------------------------------------------------------------------------------
-.PHONY: bench-engine bench-engine-report
+.PHONY: bench-engine bench-engine-report bench-router
 # The servers get an environment of their own: what is exported above is for us, not for our peers.
 bench-engine: env ## The engine beside vLLM and transformers serve (QUICK=1: two minutes; ARGS="--only smollm2")
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench $(if $(QUICK),--quick) $(ARGS)
 bench-engine-report: env ## Write docs/performance.md from the last results
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench --report
+
+bench-router: env ## The router beside nginx, haproxy, envoy and other LLM routers (QUICK=1: two minutes)
+	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m router_bench $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the environment (caches in ~/.cache/tokenpool stay)

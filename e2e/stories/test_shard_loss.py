@@ -1,4 +1,4 @@
-"""A shard dies while streams run: the pool heals, and every stream goes on on another shard as if nothing had happened."""
+"""A shard dies while streams run: the pool heals, and every stream goes on elsewhere, token by token."""
 
 import threading
 from collections.abc import Callable

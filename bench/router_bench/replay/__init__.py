@@ -1,0 +1,1 @@
+"""Which policy serves best? Public traces replayed on simulated shards, through the sharding that the router uses."""
