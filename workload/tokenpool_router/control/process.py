@@ -135,7 +135,7 @@ async def _live(
         if os.environ.get(ENV_TRACES):
             from tokenpool_router.control.tracing import follow_spans
 
-            others.append(group.create_task(follow_spans(supervisor)))
+            others.append(group.create_task(follow_spans(supervisor.spans)))
         await stop.wait()
         log.info("draining, at most %.0f s", settings.drain_seconds)
         control.draining = True
