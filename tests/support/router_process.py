@@ -74,6 +74,9 @@ async def failing(*flags: str, environment: Mapping[str, str] | None = None) -> 
         sys.executable, "-m", "tokenpool_router", *LOOPBACK, *flags,
         stderr=asyncio.subprocess.PIPE, env={**os.environ, **(environment or {})},
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode is not None
-    return process.returncode, said.decode()
+    try:
+        _, said = await asyncio.wait_for(process.communicate(), 30)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode or 0, said.decode()
