@@ -123,7 +123,7 @@ test-e2e: prepare ## The stories of e2e/stories on a whole cluster
 	@echo "· e2e stories"; $(BIN)/pytest e2e/stories -v --timeout 900
 
 # --- benchmarks ---------------------------------------------------------------------------------------------------
-.PHONY: bench-engine bench-engine-report bench-router
+.PHONY: bench-engine bench-engine-report bench-router bench-replay
 # The servers get an environment of their own: what is exported above is for us, not for our peers.
 bench-engine: env ## The engine beside vLLM and transformers serve (QUICK=1: two minutes; ARGS="--only smollm2")
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench $(if $(QUICK),--quick) $(ARGS)
@@ -132,6 +132,8 @@ bench-engine-report: env ## Write docs/performance.md from the last results
 
 bench-router: env ## The router beside nginx, haproxy, envoy and other LLM routers (QUICK=1: two minutes)
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m router_bench $(if $(QUICK),--quick) $(ARGS)
+bench-replay: env ## Policies of the router on public traces and simulated shards (QUICK=1: half a minute)
+	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m router_bench.replay $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the environment (caches in ~/.cache/tokenpool stay)

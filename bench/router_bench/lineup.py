@@ -77,7 +77,7 @@ def haproxy(folder: Path, port: int, shard: int) -> Start:
     (folder / "haproxy.cfg").write_text(f"""
 global
   nbthread 1
-  maxconn 30000
+  maxconn 9500
 defaults
   mode http
   timeout connect 5s

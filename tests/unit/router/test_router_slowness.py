@@ -167,7 +167,7 @@ async def arrive_slowly(raw: bytes) -> bytes:
     writer.close()
     server.close()
     for connection in tuple(connections):
-        await connection.gone
+        await connection.gone()
     return answer
 
 

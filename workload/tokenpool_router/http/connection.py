@@ -6,7 +6,6 @@ What a pipelining client sends ahead waits, bounded. Nothing here has a timer: `
 import asyncio
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol, cast
@@ -45,6 +44,7 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_connections",
         "_due",
+        "_gone",
         "_last_word",
         "_limits",
         "_loop",
@@ -60,14 +60,13 @@ class ClientConnection(asyncio.Protocol):
         "_transport",
         "_unread_due",
         "closing",
-        "gone",
     )
 
     def __init__(self, serve: Serve, connections: set["ClientConnection"], limits: Limits) -> None:
         self._serve, self._connections, self._limits = serve, connections, limits
         self._loop = asyncio.get_running_loop()
         self._reader = RequestReader(self, limits)
-        self._ready: deque[Request] = deque()
+        self._ready: list[Request] = []
         self._responder: Responder | None = None
         self._service: Service | None = None
         self._serving = False
@@ -77,8 +76,7 @@ class ClientConnection(asyncio.Protocol):
         self._owes_continue = False
         self._lost = False
         self.closing = False
-        self.gone: asyncio.Future[None] = self._loop.create_future()
-        """Done when the connection has ended."""
+        self._gone: asyncio.Future[None] | None = None
 
     # --- the transport's calls -------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,7 +90,8 @@ class ClientConnection(asyncio.Protocol):
         self._connections.discard(self)
         self._lost = True
         self._due = self._unread_due = inf
-        self.gone.set_result(None)
+        if self._gone:
+            self._gone.set_result(None)
         service, self._service = self._service, None
         if service:
             service.client_gone()
@@ -154,7 +153,7 @@ class ClientConnection(asyncio.Protocol):
         self._serving = True
         # A client that does not read its last answer gets no further one: it would pile up here.
         while self._responder is None and self._ready and self._unread_due == inf:
-            responder = self._responder = Responder(self, self._ready.popleft())
+            responder = self._responder = Responder(self, self._ready.pop(0))
             service = self._serve(responder)
             if self._responder is responder:
                 self._service = service
@@ -238,6 +237,14 @@ class ClientConnection(asyncio.Protocol):
         """Close, and break the connection if the client does not even take what is left for it."""
         self._transport.close()
         self._due, self._on_due = self._loop.time() + self._limits.unread_seconds, self._transport.abort
+
+    def gone(self) -> "asyncio.Future[None]":
+        """Done when the connection has ended."""
+        if self._gone is None:
+            self._gone = self._loop.create_future()
+            if self._lost:
+                self._gone.set_result(None)
+        return self._gone
 
     # --- deadlines -------------------------------------------------------------------------------------------------
     def sweep(self, now: float) -> None:

@@ -186,6 +186,7 @@ class UpstreamConnection(asyncio.Protocol):
         if status in (204, 304):
             length, self._until_close = 0, False
         self._fresh_head = ResponseHead(status, self._reason, tuple(self._headers), length)
+        self._headers = []
         if self._head_only:
             # The parser would wait for a body that a HEAD's answer does not have; the connection is not used again.
             self._complete = True

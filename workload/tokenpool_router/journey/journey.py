@@ -99,7 +99,8 @@ class Journey:
         """Estimates."""
         self.prefix: tuple[int, ...] = ()
         self.trace: Trace | None = None
-        self.tried: set[str] = set()
+        self.tried: frozenset[str] = frozenset()
+        """Shards that failed it."""
         self.attempts = 0
         self.shard: Shard | None = None
         """The last one that had it."""
@@ -267,7 +268,7 @@ class Journey:
         if self.shard:
             self._desk.sharding.failed(self.shard.id, now=self._desk.now())
             self._desk.ledger.shard_failed(self.shard)
-            self.tried.add(self.shard.id)
+            self.tried |= {self.shard.id}
 
     def _retry(self) -> None:
         self._leave_shard()

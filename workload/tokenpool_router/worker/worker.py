@@ -194,12 +194,12 @@ class Worker:
         for connection in tuple(self.connections):
             connection.cut()
         if self.connections:
-            await asyncio.wait({connection.gone for connection in self.connections}, timeout=FAREWELL_SECONDS)
+            await asyncio.wait({connection.gone() for connection in self.connections}, timeout=FAREWELL_SECONDS)
         for connection in tuple(self.connections):
             connection.abort()
 
     async def _until_idle(self) -> None:
-        while busy := {connection.gone for connection in self.connections if connection.is_busy}:
+        while busy := {connection.gone() for connection in self.connections if connection.is_busy}:
             await asyncio.wait(busy)
 
     def stop_listening(self) -> None:
