@@ -58,6 +58,8 @@ locks: $(UV) ## Resolve the hashed locks in requirements/ anew
 	  --all-extras --group dev -o requirements/dev.txt
 	@echo "hatchling>=1.30" | $(UV) pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
 	  -o requirements/build.txt
+	@echo "mypy[mypyc]>=2.4,<3" | $(UV) pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
+	  -o requirements/compile.txt
 	@echo "openai>=1.109,<2" | $(UV) pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
 	  -o requirements/openai-older.txt
 

@@ -26,7 +26,8 @@ def sources(folder: Path) -> list[str]:
 def compile_in(folder: Path) -> None:
     """Put the compiled modules beside their sources. Raises CalledProcessError."""
     environment = {**os.environ, "MYPYPATH": str(folder), "MYPYC_OPT_LEVEL": "3"}
-    flags = ["--config-file", os.devnull, "--strict", "--ignore-missing-imports", "--no-warn-unused-ignores"]
+    # Libraries need not be installed where it is compiled; types are checked elsewhere.
+    flags = ["--config-file", os.devnull, "--ignore-missing-imports"]
     command = [sys.executable, "-m", "mypyc", *flags, *sources(folder)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:

@@ -16,7 +16,8 @@ from images.recipes import Bases, digest
 
 PYTHON = ("python3", "ca-certificates")
 PIP = ("python3-pip",)
-COMPILER = ("gcc", "libc6-dev")
+# One base for both who need a C compiler: the engine's kernel, and the router, whose compiler is a Python program.
+COMPILER = ("gcc", "libc6-dev", "python3-dev", "python3-pip")
 # OpenBLAS with OpenMP: its pthread build is five times slower next to torch's own threads, the reference BLAS more.
 TORCH = ("python3-torch", "libopenblas0-openmp")
 # No library that torch loads needs these: GPU compilers for AMD that MPI's packages pull in, tests, a second Python.
@@ -35,6 +36,7 @@ TORCH_WORKS = "import torch; assert (torch.ones(8, 8) @ torch.ones(8, 8)).sum().
 # Part of the bases' names: raise it when the code here makes something else of the same packages.
 FORMAT = 1
 PUBLIC_PYTHON = "docker.io/library/python:3.13-slim"
+PUBLIC_COMPILE = "docker.io/library/python:3.13"
 PUBLIC_COMPILER = "docker.io/library/gcc:13-bookworm"
 TORCH_CPU = Path("e2e/images/torch-cpu.Dockerfile")
 
@@ -55,12 +57,12 @@ def references(kind: str) -> Bases:
     """The references, before anything is made: they change with what the bases are made of."""
     if kind == "public":
         torch = f"localhost/tokenpool-base-torch-cpu:{digest({}, [ROOT / TORCH_CPU], ROOT)}"
-        return Bases(PUBLIC_PYTHON, PUBLIC_PYTHON, torch, torch, PUBLIC_COMPILER)
+        return Bases(PUBLIC_PYTHON, PUBLIC_PYTHON, PUBLIC_COMPILE, torch, torch, PUBLIC_COMPILER)
     contents = (debian.SUITE, PYTHON, PIP, COMPILER, TORCH, NOT_FOR_TORCH, debian.UNWANTED, FORMAT)
     tag = digest({"contents": repr(contents)}, [], ROOT)
     made = ("python", "build", "torch", "compiler")
     python, build, torch, compiler = (f"localhost/tokenpool-base-{name}:{tag}" for name in made)
-    return Bases(python, build, torch, build, compiler)
+    return Bases(python, build, compiler, torch, build, compiler)
 
 
 def make(kind: str, builder: Builder, secrets: dict[str, Path]) -> Bases:

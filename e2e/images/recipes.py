@@ -14,10 +14,14 @@ LEFT_BY_TOOLS = (".pyc", ".so", ".so.new")
 
 @dataclass(frozen=True)
 class Bases:
-    """References of the images that the others stand on; `build` is `python` with pip, `compiler` has a C compiler."""
+    """References of the images that the others stand on.
+
+    `build` is `python` with pip, `compile` that with a C compiler and Python's headers; `compiler` has a C compiler.
+    """
 
     python: str
     build: str
+    compile: str
     torch: str
     torch_build: str
     compiler: str
@@ -38,7 +42,11 @@ class Recipe:
             case "operator":
                 return {"BASE_IMAGE": bases.python, "BUILD_IMAGE": bases.build}
             case "router":
-                return {"ROUTER_BASE_IMAGE": bases.python, "ROUTER_BUILD_IMAGE": bases.build}
+                return {
+                    "ROUTER_BASE_IMAGE": bases.python,
+                    "ROUTER_BUILD_IMAGE": bases.build,
+                    "ROUTER_COMPILE_IMAGE": bases.compile,
+                }
             case _:
                 return {
                     "ROUTER_BUILD_IMAGE": bases.build,
@@ -59,7 +67,14 @@ RECIPES = (
         "router",
         "workload/Dockerfile",
         "router",
-        ("requirements/router.txt", "crds/tokenpool_api", "kube/tokenpool_kube", "workload/tokenpool_router"),
+        (
+            "requirements/router.txt",
+            "requirements/compile.txt",
+            "crds/tokenpool_api",
+            "kube/tokenpool_kube",
+            "workload/compile_router.py",
+            "workload/tokenpool_router",
+        ),
     ),
     Recipe(
         "engine",

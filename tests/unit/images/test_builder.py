@@ -29,7 +29,7 @@ def test_only_our_unneeded_images_are_stale() -> None:
 
 def test_names_and_archives_follow_content(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    images = planned(Bases("p", "b", "t", "b", "c"))
+    images = planned(Bases("p", "b", "o", "t", "b", "c"))
     assert sorted(images) == ["engine", "operator", "router"]
     for name, image in images.items():
         repository, key = image.ref.rsplit(":", 1)

@@ -12,7 +12,7 @@ from images.bases import references
 from images.places import ROOT
 from images.recipes import LEFT_BY_TOOLS, LOCKS_AND_MANIFEST, RECIPES, Bases, Recipe, content_key
 
-BASES = Bases(python="python:1", build="build:1", torch="torch:1", torch_build="build:1", compiler="compiler:1")
+BASES = Bases("python:1", "build:1", "compile:1", torch="torch:1", torch_build="build:1", compiler="compiler:1")
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 
 
@@ -73,6 +73,7 @@ def test_a_moved_line_between_files_is_a_change(tree: Path) -> None:
     [
         ("python", {"operator", "router"}),
         ("build", {"operator", "router", "engine"}),
+        ("compile", {"router"}),
         ("torch", {"engine"}),
         ("torch_build", {"engine"}),
         ("compiler", {"engine"}),
@@ -121,6 +122,7 @@ def test_no_wheel_holds_a_kernel_compiled_in_a_working_tree() -> None:
 
 def test_the_public_compiler_is_the_dockerfiles_own() -> None:
     assert f"\nARG KERNEL_BUILD_IMAGE={references('public').compiler}\n" in (ROOT / "workload/Dockerfile").read_text()
+    assert f"\nARG ROUTER_COMPILE_IMAGE={references('public').compile}\n" in (ROOT / "workload/Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
