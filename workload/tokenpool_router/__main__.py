@@ -6,8 +6,7 @@ import sys
 
 import uvloop
 
-from tokenpool_kube.errors import NotConfigured
-from tokenpool_router.control.process import CannotListen, run
+from tokenpool_router.control.process import CannotStart, run
 from tokenpool_router.settings import parse
 
 
@@ -18,7 +17,7 @@ def main() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(run(settings, sys.argv[1:]))
-        except* (CannotListen, NotConfigured) as errors:
+        except* CannotStart as errors:
             sys.exit(f"error: {errors.exceptions[0]}")
 
 

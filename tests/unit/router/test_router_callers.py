@@ -159,6 +159,19 @@ def test_what_others_gave_counts_once_and_a_count_that_begins_anew_owes_nothing(
     assert quota.is_busy
 
 
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=40))
+def test_what_others_are_told_was_used_never_falls_and_is_never_far_off(requests: list[tuple[int, int]]) -> None:
+    quota, told, really = Quota(Caller("a", (ONE,)), 0.0), [0], 0
+    for estimated, real in requests:
+        quota.begin(estimated)
+        told.append(quota.used)
+        quota.end(estimated, real)
+        told.append(quota.used)
+        really += real
+    assert told == sorted(told), "a fall is a restart's sign, and all would be charged anew"
+    assert really <= told[-1] <= really + 500
+
+
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(1, 200), st.integers(0, 300)), max_size=60))
 def test_never_more_than_the_burst_and_what_time_brings_is_let_in(steps: list[tuple[float, int, int]]) -> None:
     limit, now, level = 600, 0.0, 600.0

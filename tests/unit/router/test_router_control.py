@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tokenpool_api.wire import RevisionLoad, Roster, RosterEntry
+from tokenpool_api.wire import Roster, RosterEntry
 from tokenpool_router import series
-from tokenpool_router.control.membership import Members, addresses, read_roster, revision_of
-from tokenpool_router.control.rates import Recent, quantile
+from tokenpool_router.control.membership import Members, addresses, revision_of
+from tokenpool_router.control.rates import Recent, RecentRevision, quantile
+from tokenpool_router.control.roster import read_roster
 from tokenpool_router.control.slots import NoSlot, Slots
 from tokenpool_router.control.totals import Totals
 from tokenpool_router.gauges import Gauges
@@ -77,7 +78,8 @@ def test_the_roster_adds_weights_to_who_is_there_and_is_never_older_than_before(
     members.set_roster(roster(5, a=RosterEntry(draining=True)))
     assert members.shards()[0].draining
     members.set_roster(None)
-    assert (members.shards()[0], members.generation) == (Shard("a", "10.0.0.1:8000"), 0)
+    assert members.shards()[0].draining, "a roster that somebody deleted does not send requests to who drains"
+    assert members.generation == 0, "it is no answer to whether the next one is applied"
     members.set_roster(roster(1, a=RosterEntry(weight=0.5)))
     assert members.shards()[0].weight == 0.5, "a roster that was made anew begins anew"
 
@@ -142,7 +144,11 @@ def report(requests: int, *ttft: int) -> dict[str, Any]:
     for bucket in ttft:
         counts[bucket] += 1
     return {
-        "counters": [[series.REQUESTS.name, ["200"], requests], [series.REVISION_REQUESTS.name, ["r"], requests]],
+        "counters": [
+            [series.REQUESTS.name, ["200"], requests],
+            [series.ARRIVED_PROMPT.name, [], 7 * requests],
+            [series.REVISION_REQUESTS.name, ["r"], requests],
+        ],
         "histograms": [[series.TTFT.name, ["r"], counts, 0.5 * len(ttft)]],
     }
 
@@ -165,15 +171,31 @@ def test_rates_and_revisions_are_those_of_the_last_while() -> None:
     for second in range(1, 101):
         totals.report(0, report(second * 10, *([1] * min(second, 50)), *([4] * max(second - 50, 0))))
         recent.add(totals.sums(), float(second))
-    assert recent.per_second(series.REQUESTS) == pytest.approx(10)
+    assert recent.per_second(series.ARRIVED_PROMPT) == pytest.approx(70)
     [(revision, load)] = recent.revisions().items()
     assert (revision, load.requests, load.errors) == ("r", 600, 0)
     assert load.ttft_p50_seconds
     assert 0.05 < load.ttft_p50_seconds <= 0.1
     recent.add(totals.sums(), 180.0)
     recent.add(totals.sums(), 181.0)
-    assert (recent.per_second(series.REQUESTS), recent.revisions()) == (0, {})
-    assert RevisionLoad(requests=0, errors=0).ttft_p50_seconds is None
+    assert (recent.per_second(series.ARRIVED_PROMPT), recent.revisions()) == (0, {})
+    with pytest.raises(ValueError, match="tokenpool_router_requests is not kept"):
+        recent.per_second(series.REQUESTS)
+
+
+def test_a_revision_that_only_fails_is_told_of() -> None:
+    recent = Recent(0.0)
+    recent.add({(series.REVISION_ERRORS.name, ("bad",)): [3.0]}, 1.0)
+    assert recent.revisions() == {"bad": RecentRevision(0, 3, None, None)}
+
+
+def test_rates_of_a_router_that_is_asked_often_and_has_just_begun() -> None:
+    recent = Recent(100.0)
+    key = (series.ARRIVED_ANSWER.name, ())
+    assert recent.per_second(series.ARRIVED_ANSWER) == 0
+    for tenth in range(1, 31):
+        recent.add({key: [float(tenth)]}, 100.0 + tenth / 10)
+    assert recent.per_second(series.ARRIVED_ANSWER) == pytest.approx(10)
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,13 @@ import asyncio
 import json
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.router_process import process_of
 from tokenpool_api.wire import RouterLoad
 from tokenpool_router import series
 
@@ -107,54 +103,6 @@ async def test_what_outlasts_the_drain_is_told_so(router: Router) -> None:
     assert not router.worker.connections
 
 
-@asynccontextmanager
-async def process_of(*flags: str) -> AsyncIterator["Process"]:
-    """A whole router: control process and workers."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tokenpool_router", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0", *flags,
-        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr
-    words = (await asyncio.wait_for(process.stderr.readuntil(b"\n"), 30)).decode().replace(",", "").split()
-    port, admin_port = (int(word) for word in words if word.isdecimal())
-    try:
-        async with aiohttp.ClientSession() as session:
-            router = Process(process, session, port, admin_port)
-            await router.until("/readyz", lambda status, _: status == 200)
-            yield router
-    finally:
-        if process.returncode is None:
-            process.kill()
-        # What it wrote and nobody read would keep it waiting.
-        await process.communicate()
-
-
-@dataclass
-class Process:
-    """What a test needs of it."""
-
-    process: asyncio.subprocess.Process
-    session: aiohttp.ClientSession
-    port: int
-    admin_port: int
-
-    async def get(self, path: str) -> tuple[int, str]:
-        async with self.session.get(f"http://127.0.0.1:{self.admin_port}{path}") as response:
-            return response.status, await response.text()
-
-    async def until(self, path: str, is_right: Callable[[int, str], bool]) -> str:
-        async with asyncio.timeout(30):
-            while True:
-                status, text = await self.get(path)
-                if is_right(status, text):
-                    return text
-                await asyncio.sleep(0.05)
-
-    def workers(self) -> list[int]:
-        found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in found]
-
-
 def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/cmdline").exists()
 
@@ -175,10 +123,10 @@ async def test_the_admin_port_of_a_real_router(router: Router) -> None:
         load = RouterLoad.model_validate_json((await process.get("/load"))[1])
         assert (load.workers, [shard.in_flight_requests for shard in load.shards]) == (2, [1])
         assert json.loads((await process.get("/roster"))[1])["shards"] == {address: {"weight": 1.0, "draining": False}}
-        text = (await process.get("/metrics"))[1]
+        # Workers write what they have to the shared table some milliseconds later.
+        text = await process.until("/metrics", lambda _, text: f'in_flight_requests{{shard="{address}"}} 1.0' in text)
         found = {family.name: family for family in text_string_to_metric_families(text)}
         assert found["tokenpool_router_workers"].samples[0].value == 2
-        assert found["tokenpool_router_shard_in_flight_requests"].samples[0].value == 1
         assert {one.name for one in series.ALL} <= set(found)
         writer.close()
 
@@ -252,16 +200,3 @@ async def test_keys_are_read_from_the_folder_and_read_again_when_they_change(rou
                 await asyncio.sleep(0.1)
         assert await status_of("one") == 401
         assert 'tokenpool_router_caller_requests_total{caller="team"}' in (await process.get("/metrics"))[1]
-
-
-async def test_a_port_that_is_taken_is_an_error_at_once(router: Router) -> None:
-    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = str(taken.sockets[0].getsockname()[1])
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tokenpool_router", "--shards", "127.0.0.1:9", "--host", "127.0.0.1", "--port", port,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode == 1
-    assert f"cannot listen on 127.0.0.1 port {port}" in said.decode()
-    taken.close()

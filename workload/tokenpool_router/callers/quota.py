@@ -15,7 +15,16 @@ MINUTE_SECONDS: Final = 60.0
 class Quota:
     """The bucket may be in debt: a request is let in by its estimate, and pays what it really took."""
 
-    __slots__ = ("_caller", "_elsewhere_requests", "_elsewhere_tokens", "_filled_at", "_level", "requests", "used")
+    __slots__ = (
+        "_caller",
+        "_elsewhere_requests",
+        "_elsewhere_tokens",
+        "_filled_at",
+        "_level",
+        "_taken",
+        "requests",
+        "used",
+    )
 
     def __init__(self, caller: Caller, now: float) -> None:
         self._caller = caller
@@ -23,8 +32,10 @@ class Quota:
         self._filled_at = now
         self._elsewhere_tokens: int | None = None
         self._elsewhere_requests = 0
+        self._taken = 0
         self.used = 0
-        """Tokens since ever."""
+        """Tokens since ever, as others are told: it never falls. After a request that took less than it was estimated
+        it stands still until as much is used again; others would take a fall for a restart, and charge all anew."""
         self.requests = 0
         """Under way here."""
 
@@ -69,7 +80,8 @@ class Quota:
         self._elsewhere_requests = max(requests, 0)
 
     def _take(self, tokens: int) -> None:
-        self.used += tokens
+        self._taken += tokens
+        self.used = max(self.used, self._taken)
         self._level = min(self._level - tokens, self._caller.tokens_per_minute)
 
     def _fill(self, now: float) -> None:

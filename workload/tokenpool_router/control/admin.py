@@ -26,7 +26,10 @@ def application(control: Control, redis: Callable[[], State | None]) -> web.Appl
         return web.Response(text=(reason or "ok") + "\n", status=503 if reason else 200)
 
     async def load(_request: web.Request) -> web.Response:
-        body = await control.load(asyncio.get_running_loop().time())
+        # With pydantic, which a router without an operator never needs.
+        from tokenpool_router.control.load import router_load
+
+        body = await router_load(control, asyncio.get_running_loop().time())
         return web.Response(text=body.model_dump_json(by_alias=True), content_type="application/json")
 
     async def roster(_request: web.Request) -> web.Response:

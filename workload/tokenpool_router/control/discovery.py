@@ -9,14 +9,23 @@ from collections.abc import Callable
 
 from tokenpool_api import names
 from tokenpool_kube import Cluster, Informer, kinds
-from tokenpool_kube.informer import Snapshot
-from tokenpool_router.control.membership import SERVICE_LABEL, Members, read_roster
+from tokenpool_kube.informer import Snapshot, Source
+from tokenpool_router.control.membership import SERVICE_LABEL, Members
+from tokenpool_router.control.roster import read_roster
 
 log = logging.getLogger(__name__)
 
 
 async def watch_pool(pool: str, namespace: str, members: Members, on_change: Callable[[], None]) -> None:
     """Keep `members` current until cancelled. Raises NotConfigured outside a cluster."""
+    async with await Cluster.connect() as cluster:
+        await follow_pool(cluster, pool, namespace, members, on_change)
+
+
+async def follow_pool(
+    source: Source, pool: str, namespace: str, members: Members, on_change: Callable[[], None]
+) -> None:
+    """The same, from an API server or what a test has for one."""
 
     async def slices_changed(snapshot: Snapshot) -> None:
         members.set_slices(snapshot.values())
@@ -30,11 +39,10 @@ async def watch_pool(pool: str, namespace: str, members: Members, on_change: Cal
             return
         on_change()
 
-    async with await Cluster.connect() as cluster:
-        labels = f"{SERVICE_LABEL}={names.shards_service_name(pool)}"
-        fields = f"metadata.name={names.roster_name(pool)}"
-        slices = Informer(cluster, kinds.ENDPOINT_SLICE, namespace, slices_changed, labels=labels)
-        roster = Informer(cluster, kinds.CONFIG_MAP, namespace, roster_changed, fields=fields)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(slices.run())
-            group.create_task(roster.run())
+    labels = f"{SERVICE_LABEL}={names.shards_service_name(pool)}"
+    fields = f"metadata.name={names.roster_name(pool)}"
+    slices = Informer(source, kinds.ENDPOINT_SLICE, namespace, slices_changed, labels=labels)
+    roster = Informer(source, kinds.CONFIG_MAP, namespace, roster_changed, fields=fields)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(slices.run())
+        group.create_task(roster.run())

@@ -34,12 +34,15 @@ class RouterCollector(Collector):
             "Workers that ended and were replaced",
             value=self._control.supervisor.restarts,
         )
+        if self._redis:
+            yield from _redis_counters(self._redis)
         yield from self._shards()
 
     def _gauges(self) -> Iterator[tuple[str, str, float]]:
         control = self._control
-        reports = [worker.report for worker in control.supervisor.workers if worker and worker.report]
-        yield "workers", "Worker processes that serve", len(reports)
+        serving = control.supervisor.serving()
+        reports = [worker.report for worker in serving if worker.report]
+        yield "workers", "Worker processes that serve", len(serving)
         yield "shards", "Shards that may be picked", sum(not shard.draining for shard in control.shards)
         yield "roster_generation", "Generation of the roster", control.members.generation
         for name, text in (
@@ -52,6 +55,8 @@ class RouterCollector(Collector):
         if self._redis:
             yield "redis_connected", "Whether the last exchange with Redis worked", float(self._redis.connected)
             yield "redis_routers", "Other routers whose numbers were read", float(self._redis.routers)
+            if self._redis.age_seconds is not None:
+                yield "redis_age_seconds", "Since the last exchange with Redis that worked", self._redis.age_seconds
 
     def _shards(self) -> Iterator[Metric]:
         tokens = GaugeMetricFamily(
@@ -64,6 +69,16 @@ class RouterCollector(Collector):
             tokens.add_metric([name], held)
             requests.add_metric([name], count)
         yield from (tokens, requests)
+
+
+def _redis_counters(redis: State) -> Iterator[Metric]:
+    for name, text, value in (
+        ("unreadable", "Values in Redis that no router wrote", redis.unreadable),
+        ("batches_sent", "Batches of vocabulary counts that reached Redis", redis.batches_sent),
+        ("merges", "Merges of vocabulary counts by this router", redis.merges),
+        ("merges_refused", "Merges that came after another router had taken over", redis.merges_refused),
+    ):
+        yield CounterMetricFamily(f"tokenpool_router_redis_{name}", text, value=value)
 
 
 def _counter(one: series.Series, found: dict[tuple[str, ...], Numbers]) -> Metric:

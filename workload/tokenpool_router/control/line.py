@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Final, cast
 
@@ -12,17 +13,22 @@ REPORT_SECONDS: Final = 1.0
 
 
 class Line(asyncio.Protocol):
-    """Messages to the worker, and what it says."""
+    """Messages to the worker, and what it says.
 
-    def __init__(self) -> None:
+    `on_report` and `on_spans` get what the worker says, also what it says late. A worker that says what cannot be
+    understood loses its line, and so ends: one worker's nonsense must not end all of them.
+    """
+
+    def __init__(self, on_report: Callable[[Message], None], on_spans: Callable[[list[Message]], None]) -> None:
         loop = asyncio.get_running_loop()
+        self._on_report, self._on_spans = on_report, on_spans
         self._held = bytearray()
         self._numbers = count(1)
-        self._asked: dict[int, asyncio.Future[Message]] = {}
+        self._asked: dict[int, asyncio.Future[None]] = {}
         self.listening: asyncio.Future[int] = loop.create_future()
         """The port, once the worker takes clients."""
-        self.spans: list[Message] = []
-        """What the worker wants to be told to a tracing collector."""
+        self.closed: asyncio.Future[None] = loop.create_future()
+        """Done when all that the worker ever said is read."""
         self.heard_at = loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -30,11 +36,12 @@ class Line(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Whole lines are messages."""
+        """Whole lines are messages. What this raises closes the line, and is logged by the loop."""
         self.heard_at = asyncio.get_running_loop().time()
         self._held += data
-        *lines, rest = self._held.split(b"\n")
-        self._held = rest
+        if b"\n" not in data:
+            return
+        *lines, self._held = self._held.split(b"\n")
         for line in lines:
             if line:
                 self._heard(orjson.loads(bytes(line)))
@@ -42,52 +49,51 @@ class Line(asyncio.Protocol):
     def _heard(self, message: Message) -> None:
         match message["kind"]:
             case "report":
-                asked = self._asked.pop(message["id"], None)
+                self._on_report(message)
+                asked = self._asked.get(message["id"])
                 if asked and not asked.done():
-                    asked.set_result(message)
+                    asked.set_result(None)
             case "listening":
                 if not self.listening.done():
                     self.listening.set_result(message["port"])
             case "spans":
-                self.spans += message["spans"]
+                self._on_spans(message["spans"])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The worker is gone."""
         self.listening.cancel()
         for asked in self._asked.values():
-            asked.cancel()
-        self._asked.clear()
+            if not asked.done():
+                asked.set_result(None)
+        if not self.closed.done():
+            self.closed.set_result(None)
 
     def send(self, message: Message) -> None:
         """Tell the worker something. One that is gone does not mind."""
         if not self._transport.is_closing():
             self._transport.write(orjson.dumps(message, option=orjson.OPT_APPEND_NEWLINE))
 
-    async def report(self) -> Message | None:
-        """What the worker has done so far; None when it does not say so in time."""
+    async def ask(self) -> None:
+        """Have the worker report. Returns when it has, or when it does not in time."""
         number = next(self._numbers)
         asked = self._asked[number] = asyncio.get_running_loop().create_future()
         self.send({"kind": "report", "id": number})
         try:
-            async with asyncio.timeout(REPORT_SECONDS):
-                answer: Message = await asked
-                return answer
-        except (TimeoutError, asyncio.CancelledError):
-            if asked.cancelled() or not asked.done():
-                self._asked.pop(number, None)
-            current = asyncio.current_task()
-            if current and current.cancelling():
-                raise
-            return None
+            if not self.closed.done():
+                await asyncio.wait({asked}, timeout=REPORT_SECONDS)
+        finally:
+            del self._asked[number]
 
     def close(self) -> None:
         """Hang up: a worker that hears nobody ends."""
         self._transport.abort()
 
 
-async def open_line() -> tuple[Line, socket.socket]:
+async def open_line(
+    on_report: Callable[[Message], None], on_spans: Callable[[list[Message]], None]
+) -> tuple[Line, socket.socket]:
     """A line, and the end of it that the worker is to get."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    _, line = await asyncio.get_running_loop().create_connection(Line, sock=ours)
+    _, line = await asyncio.get_running_loop().create_connection(lambda: Line(on_report, on_spans), sock=ours)
     return line, theirs

@@ -1,13 +1,13 @@
 """Who may be picked, and for how much: EndpointSlices and the operator's roster, turned into shards. Pure."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
-
-from pydantic import ValidationError
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenpool_api import names
-from tokenpool_api.wire import Roster, RosterEntry
 from tokenpool_router.sharding import Shard
+
+if TYPE_CHECKING:
+    from tokenpool_api.wire import Roster
 
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
@@ -18,7 +18,8 @@ class Members:
     def __init__(self, max_requests: int, max_tokens: int) -> None:
         self._max_requests, self._max_tokens = max_requests, max_tokens
         self._addresses: dict[str, str] | None = None
-        self._roster = Roster()
+        self._roster: Roster | None = None
+        self._may_begin_anew = False
 
     @property
     def are_known(self) -> bool:
@@ -27,8 +28,9 @@ class Members:
 
     @property
     def generation(self) -> int:
-        """Of the roster that `shards` follow."""
-        return self._roster.generation
+        """Of the roster that `shards` follow; 0 before the first, and of one that was taken away: it is no answer to
+        whether its successor is applied."""
+        return self._roster.generation if self._roster and not self._may_begin_anew else 0
 
     def set_slices(self, slices: Iterable[dict[str, Any]]) -> None:
         """EndpointSlices of the pool's shards, all of them."""
@@ -38,33 +40,32 @@ class Members:
         """Shards without Kubernetes: "host:port", named by their address."""
         self._addresses = {address: address for address in found}
 
-    def set_roster(self, roster: Roster | None) -> None:
-        """What the operator wants; None when it says nothing. An older roster than the last one is no news.
+    def set_roster(self, roster: "Roster | None") -> None:
+        """What the operator wants; None when it says nothing.
 
-        A roster that was taken away may begin again at any generation.
+        An older roster than the last one is no news. One that was taken away stays in force, or shards that drain would
+        get requests because somebody deleted a ConfigMap; the one that is made after it may begin at any generation.
         """
         if roster is None:
-            self._roster = Roster()
-        elif roster.generation >= self._roster.generation:
-            self._roster = roster
+            self._may_begin_anew = True
+        elif roster.generation >= self.generation:
+            self._roster, self._may_begin_anew = roster, False
 
     def shards(self) -> list[Shard]:
         """By name. Who is not in the roster has its full weight: the operator may not have seen it yet."""
-        found = []
-        for name, address in sorted((self._addresses or {}).items()):
-            entry = self._roster.shards.get(name) or RosterEntry()
-            found.append(
-                Shard(
-                    name,
-                    address,
-                    weight=entry.weight,
-                    draining=entry.draining,
-                    max_requests=self._max_requests,
-                    max_tokens=self._max_tokens,
-                    revision=entry.revision or revision_of(name),
-                )
-            )
-        return found
+        return [self._shard(name, address) for name, address in sorted((self._addresses or {}).items())]
+
+    def _shard(self, name: str, address: str) -> Shard:
+        entry = self._roster.shards.get(name) if self._roster else None
+        return Shard(
+            name,
+            address,
+            weight=entry.weight if entry else 1.0,
+            draining=entry is not None and entry.draining,
+            max_requests=self._max_requests,
+            max_tokens=self._max_tokens,
+            revision=(entry.revision if entry else "") or revision_of(name),
+        )
 
 
 def revision_of(name: str) -> str:
@@ -72,18 +73,6 @@ def revision_of(name: str) -> str:
     parts = name.rsplit("-", 2)
     is_ours = len(parts) == 3 and len(parts[1]) == names.REVISION_LENGTH and parts[2].isdecimal()
     return parts[1] if is_ours else ""
-
-
-def read_roster(config_map: Mapping[str, Any] | None) -> Roster | None:
-    """The roster in its ConfigMap, None where there is none. Raises ValueError when it cannot be read."""
-    text = (config_map or {}).get("data", {}).get(names.ROSTER_KEY)
-    if text is None:
-        return None
-    try:
-        return Roster.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def addresses(slices: Iterable[dict[str, Any]]) -> dict[str, str]:
@@ -94,11 +83,7 @@ def addresses(slices: Iterable[dict[str, Any]]) -> dict[str, str]:
         for endpoint in entry.get("endpoints") or []:
             name, host = _endpoint(endpoint)
             if name and host:
-                found[name] = (
-                    f"[{host}]:{port or names.SHARD_API_PORT}"
-                    if ":" in host
-                    else (f"{host}:{port or names.SHARD_API_PORT}")
-                )
+                found[name] = f"{f'[{host}]' if ':' in host else host}:{port or names.SHARD_API_PORT}"
     return found
 
 

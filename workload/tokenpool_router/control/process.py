@@ -16,6 +16,7 @@ from tokenpool_router.control.files import follow_certificate, follow_keys
 from tokenpool_router.control.membership import Members
 from tokenpool_router.control.state import Control
 from tokenpool_router.control.supervisor import Supervisor
+from tokenpool_router.control.vocabulary import VocabularyCounts
 from tokenpool_router.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,16 +28,14 @@ SNAPSHOT_SECONDS = 1.0
 ENV_TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
-class CannotListen(Exception):
-    """A port is taken, or not ours to take."""
+class CannotStart(Exception):
+    """What the one who started us has to change: a port that is taken, or no way to the cluster."""
 
 
 async def run(settings: Settings, arguments: Sequence[str]) -> None:
-    """Until SIGTERM or SIGINT and the drain after it. Raises what ends a watch, such as NotConfigured."""
+    """Until SIGTERM or SIGINT and the drain after it. Raises CannotStart."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     control = Control(settings.workers, Members(settings.shard_requests, settings.shard_tokens))
     port = reserve_port(settings)
     supervisor = control.supervisor = Supervisor(
@@ -46,10 +45,22 @@ async def run(settings: Settings, arguments: Sequence[str]) -> None:
         control.worker_reports,
         control.worker_ends,
     )
+
+    def told_to_stop() -> None:
+        if stop.is_set():
+            log.warning("told to stop again: ending at once")
+            supervisor.kill()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop)
     shared = make_shared(settings, control)
     runner = web.AppRunner(admin.application(control, lambda: shared.state if shared else None), access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, settings.host, settings.admin_port).start()
+    try:
+        await web.TCPSite(runner, settings.host, settings.admin_port).start()
+    except OSError as error:
+        raise cannot_listen(settings.host, settings.admin_port, error) from error
     log.info("port %d, admin on port %d", port.getsockname()[1], runner.addresses[0][1])
     try:
         with port:
@@ -66,13 +77,22 @@ def reserve_port(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     held = socket.socket(family, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
+        # Without SO_REUSEPORT first, or two routers on one machine would share a port, and its clients, unnoticed.
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((settings.host, settings.port))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((settings.host, settings.port))
     except OSError as error:
         held.close()
-        raise CannotListen(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}") from error
+        raise cannot_listen(settings.host, settings.port, error) from error
     return held
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> CannotStart:
+    """The error as a person is told."""
+    return CannotStart(f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}")
 
 
 def make_shared(settings: Settings, control: Control) -> "SharedState | None":
@@ -80,6 +100,8 @@ def make_shared(settings: Settings, control: Control) -> "SharedState | None":
     if not settings.redis_url_file:
         return None
     from tokenpool_router.shared import OwnNumbers, SharedState
+
+    vocabulary = control.vocabulary = VocabularyCounts()
 
     def own() -> OwnNumbers:
         shards, callers = control.own_numbers()
@@ -91,7 +113,7 @@ def make_shared(settings: Settings, control: Control) -> "SharedState | None":
         os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
         on_elsewhere=control.set_elsewhere,
         own=own,
-        take_vocabulary=control.take_vocabulary,
+        take_vocabulary=vocabulary.take,
     )
 
 
@@ -113,7 +135,7 @@ async def _live(
         if os.environ.get(ENV_TRACES):
             from tokenpool_router.control.tracing import follow_spans
 
-            others.append(group.create_task(follow_spans(supervisor)))
+            others.append(group.create_task(follow_spans(supervisor.spans)))
         await stop.wait()
         log.info("draining, at most %.0f s", settings.drain_seconds)
         control.draining = True
@@ -129,9 +151,13 @@ async def _follow_shards(settings: Settings, control: Control) -> None:
         control.members_changed()
         return
     # The library is heavy, and only needed here.
+    from tokenpool_kube import NotConfigured
     from tokenpool_router.control.discovery import watch_pool
 
-    await watch_pool(settings.pool, settings.namespace, control.members, control.members_changed)
+    try:
+        await watch_pool(settings.pool, settings.namespace, control.members, control.members_changed)
+    except NotConfigured as error:
+        raise CannotStart(str(error)) from error
 
 
 async def _follow_callers(settings: Settings, control: Control) -> None:

@@ -2,9 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from tokenpool_api.wire import RevisionLoad
 from tokenpool_router import series
 from tokenpool_router.control.totals import Key, Numbers
 
@@ -12,6 +12,27 @@ RATE_SECONDS: Final = 10.0
 REVISION_SECONDS: Final = 60.0
 # Snapshots are taken every second; asked more often, the last one is replaced.
 STEP_SECONDS: Final = 0.9
+# The others are not asked for, and with a thousand callers would take the memory of a worker.
+KEPT: Final = frozenset(
+    one.name
+    for one in (
+        series.ARRIVED_PROMPT,
+        series.ARRIVED_ANSWER,
+        series.REVISION_REQUESTS,
+        series.REVISION_ERRORS,
+        series.TTFT,
+    )
+)
+
+
+@dataclass(frozen=True)
+class RecentRevision:
+    """How one revision's shards answered lately."""
+
+    requests: int
+    errors: int
+    ttft_p50_seconds: float | None
+    ttft_p99_seconds: float | None
 
 
 class Recent:
@@ -25,12 +46,14 @@ class Recent:
         snapshots = self._snapshots
         if len(snapshots) > 1 and now - snapshots[-2][0] < STEP_SECONDS:
             snapshots.pop()
-        snapshots.append((now, sums))
+        snapshots.append((now, {key: numbers for key, numbers in sums.items() if key[0] in KEPT}))
         while len(snapshots) > 2 and snapshots[1][0] <= now - REVISION_SECONDS:
             snapshots.popleft()
 
     def per_second(self, counter: series.Series) -> float:
-        """A counter's mean rate over the last ten seconds, all labels together."""
+        """A counter's mean rate over the last ten seconds, all labels together. Raises ValueError if it is not KEPT."""
+        if counter.name not in KEPT:
+            raise ValueError(f"{counter.name} is not kept")
         now, sums = self._snapshots[-1]
         then, before = self._at(now - RATE_SECONDS)
         if now <= then:
@@ -47,23 +70,22 @@ class Recent:
             found = snapshot
         return found
 
-    def revisions(self) -> dict[str, RevisionLoad]:
-        """How each revision's shards answered in the last minute; those that did not have to are left out."""
+    def revisions(self) -> dict[str, RecentRevision]:
+        """By revision, of the last minute; those that neither answered nor failed then are left out."""
         now, sums = self._snapshots[-1]
         _, before = self._at(now - REVISION_SECONDS)
+        # One that only ever failed has no answers yet, and is the one to hear of.
+        counted = (series.REVISION_REQUESTS.name, series.REVISION_ERRORS.name)
         found = {}
-        for (name, labels), numbers in sums.items():
-            if name != series.REVISION_REQUESTS.name:
-                continue
-            requests = round(numbers[0] - _first(before, (name, labels)))
-            errors = _grown(sums, before, (series.REVISION_ERRORS.name, labels))
-            ttft = _grown(sums, before, (series.TTFT.name, labels))[:-1]
-            if requests or any(errors):
-                found[labels[0]] = RevisionLoad(
-                    requests=max(requests, 0),
-                    errors=max(round(sum(errors)), 0),
-                    ttft_p50_seconds=quantile(0.5, ttft, series.TTFT.buckets),
-                    ttft_p99_seconds=quantile(0.99, ttft, series.TTFT.buckets),
+        for revision in sorted({labels[0] for name, labels in sums if name in counted}):
+            requests, errors = (round(sum(_grown(sums, before, (name, (revision,))))) for name in counted)
+            if requests > 0 or errors > 0:
+                ttft = _grown(sums, before, (series.TTFT.name, (revision,)))[:-1]
+                found[revision] = RecentRevision(
+                    max(requests, 0),
+                    max(errors, 0),
+                    quantile(0.5, ttft, series.TTFT.buckets),
+                    quantile(0.99, ttft, series.TTFT.buckets),
                 )
         return found
 

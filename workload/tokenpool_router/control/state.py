@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tokenpool_api.wire import RouterLoad, RouterShardLoad
-from tokenpool_router import series
 from tokenpool_router.callers import Caller
 from tokenpool_router.callers.caller import to_message
 from tokenpool_router.control.line import Message
@@ -15,12 +13,12 @@ from tokenpool_router.control.rates import Recent
 from tokenpool_router.control.slots import Slots
 from tokenpool_router.control.supervisor import Supervisor
 from tokenpool_router.control.totals import Totals
+from tokenpool_router.control.vocabulary import VocabularyCounts
 from tokenpool_router.gauges import Gauges
 from tokenpool_router.sharding import Shard
 
 SHARD_SLOTS: Final = 10_000
 CALLER_SLOTS: Final = 1_000
-MOST_VOCABULARY: Final = 200_000
 
 Pair = tuple[int, int]
 
@@ -38,7 +36,12 @@ class Control:
         self._slots_of_callers: dict[str, int] = {}
         self.totals = Totals()
         self.recent = Recent(asyncio.get_running_loop().time())
-        self._vocabulary: Counter[int] = Counter()
+        self.vocabulary: VocabularyCounts | None = None
+        """Only where somebody takes them."""
+        self._elsewhere: tuple[Mapping[str, Pair], Mapping[str, Pair]] = ({}, {})
+        self._used_by_ended: Counter[str] = Counter()
+        """By caller: tokens that workers used which are no more."""
+        self._told: Message | None = None
         self.shards: list[Shard] = []
         self.draining = False
         self.supervisor: Supervisor
@@ -62,27 +65,43 @@ class Control:
             }
             for shard in self.shards
         ]
-        self.supervisor.tell({"kind": "roster", "generation": self.members.generation, "shards": entries})
+        roster = {"kind": "roster", "generation": self.members.generation, "shards": entries}
+        # EndpointSlices change for reasons that are none of ours.
+        if roster != self._told:
+            self._told = roster
+            self._write_elsewhere()
+            self.supervisor.tell(roster)
 
     def callers_changed(self, callers: tuple[Caller, ...] | None) -> None:
         """Tell the workers who may come in; None for everybody."""
         if callers is None:
             self.supervisor.tell({"kind": "callers", "callers": None})
             return
+        names = {caller.name for caller in callers}
+        self._used_by_ended = Counter({name: used for name, used in self._used_by_ended.items() if name in names})
         self._slots_of_callers = slots = self._caller_slots.settle(caller.name for caller in callers)
         entries = [to_message(caller) | {"slot": slots[caller.name]} for caller in callers]
+        self._write_elsewhere()
         self.supervisor.tell({"kind": "callers", "callers": entries})
 
     # --- from the workers ------------------------------------------------------------------------------------------
     def worker_reports(self, row: int, message: Message) -> None:
         """One worker's counts and what it has under way."""
         self.totals.report(row, message)
-        if len(self._vocabulary) < MOST_VOCABULARY:
-            self._vocabulary.update({int(token): count for token, count in message["vocabulary"].items()})
+        if self.vocabulary:
+            self.vocabulary.add(message["vocabulary"])
 
     def worker_ends(self, row: int) -> None:
-        """One worker is gone."""
+        """One worker is gone; its numbers are still in the table.
+
+        What its callers used moves over to the row of all others: sums of use must not fall, or a rise back to where
+        they were would be charged to the callers a second time.
+        """
         self.totals.end(row)
+        for name, slot in self._slots_of_callers.items():
+            self._used_by_ended[name] += self.gauges.get(row, slot)[0]
+            self.gauges.set(row, slot, 0, 0)
+            self._write_caller(name, slot)
 
     # --- to and from the other routers -----------------------------------------------------------------------------
     def own_numbers(self) -> tuple[dict[str, Pair], dict[str, Pair]]:
@@ -90,18 +109,22 @@ class Control:
         row = self._elsewhere_row
         shards = {name: self.gauges.others(row, slot) for name, slot in self._slots_of_shards.items()}
         callers = {name: self.gauges.others(row, slot) for name, slot in self._slots_of_callers.items()}
-        return shards, callers
+        return shards, {name: (used + self._used_by_ended[name], busy) for name, (used, busy) in callers.items()}
 
     def set_elsewhere(self, shards: Mapping[str, Pair], callers: Mapping[str, Pair]) -> None:
         """The other routers' numbers."""
-        for slots, found in ((self._slots_of_shards, shards), (self._slots_of_callers, callers)):
-            for name, slot in slots.items():
-                self.gauges.set(self._elsewhere_row, slot, *found.get(name, (0, 0)))
+        self._elsewhere = shards, callers
+        self._write_elsewhere()
 
-    def take_vocabulary(self) -> dict[int, int]:
-        """Token ids and how often they were seen since the last call."""
-        taken, self._vocabulary = self._vocabulary, Counter()
-        return dict(taken)
+    def _write_elsewhere(self) -> None:
+        for name, slot in self._slots_of_shards.items():
+            self.gauges.set(self._elsewhere_row, slot, *self._elsewhere[0].get(name, (0, 0)))
+        for name, slot in self._slots_of_callers.items():
+            self._write_caller(name, slot)
+
+    def _write_caller(self, name: str, slot: int) -> None:
+        used, busy = self._elsewhere[1].get(name, (0, 0))
+        self.gauges.set(self._elsewhere_row, slot, used + self._used_by_ended[name], busy)
 
     # --- to the admin port -----------------------------------------------------------------------------------------
     @property
@@ -113,37 +136,9 @@ class Control:
             return "waiting for the list of shards"
         return self.supervisor.trouble
 
-    async def load(self, now: float) -> RouterLoad:
-        """The body of `/load`, from fresh reports."""
-        reports = await self.supervisor.gather()
-        self.recent.add(self.totals.sums(), now)
-        return RouterLoad(
-            queued_requests=sum(report["queued_requests"] for report in reports),
-            queued_tokens=sum(report["queued_tokens"] for report in reports),
-            shards=tuple(_shard_load(shard, reports) for shard in self.shards),
-            workers=len(reports),
-            roster_generation=min((report["roster_generation"] for report in reports), default=0),
-            arriving_prompt_tokens_per_second=self.recent.per_second(series.ARRIVED_PROMPT),
-            arriving_answer_tokens_per_second=self.recent.per_second(series.ARRIVED_ANSWER),
-            drain_tokens_per_second=sum(report["drain_tokens_per_second"] for report in reports),
-            revisions=self.recent.revisions(),
-        )
-
     def rosters(self) -> dict[str, Any]:
         """What each worker has applied, beside what it was told."""
         shards = {shard.id: {"weight": shard.weight, "draining": shard.draining} for shard in self.shards}
-        applied = [worker.report["roster_generation"] for worker in self.supervisor.workers if worker and worker.report]
+        reports = {worker.row: worker.report for worker in self.supervisor.serving()}
+        applied = {row: report["roster_generation"] for row, report in reports.items() if report}
         return {"generation": self.members.generation, "appliedByWorkers": applied, "shards": shards}
-
-
-def _shard_load(shard: Shard, reports: list[Message]) -> RouterShardLoad:
-    found = [report["shards"][shard.id] for report in reports if shard.id in report["shards"]]
-    return RouterShardLoad(
-        name=shard.id,
-        address=shard.address,
-        outstanding_tokens=sum(one["outstanding_tokens"] for one in found),
-        in_flight_requests=sum(one["in_flight_requests"] for one in found),
-        ejected=bool(found) and all(one["ejected"] for one in found),
-        weight=shard.weight,
-        draining=shard.draining,
-    )

@@ -80,6 +80,8 @@ class Life:
 
     async def _drain(self, seconds: float) -> None:
         await self._worker.drain(seconds)
+        # What happened since the last report was asked for.
+        self._report(0)
         self.link.send({"kind": "drained"})
         self.ended.set_result(None)
 
