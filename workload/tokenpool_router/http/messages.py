@@ -58,10 +58,11 @@ class Request:
         keep_alive: bool,
         version: str,
         request_id: bytes,
+        fields: dict[bytes, bytes] | None = None,
     ) -> None:
         self.method, self.target, self.headers, self.body = method, target, headers, body
         self.keep_alive, self.version, self.request_id = keep_alive, version, request_id
-        self.fields = dict(headers)
+        self.fields = dict(headers) if fields is None else fields
         """The last header of each name."""
 
     @property
@@ -100,9 +101,16 @@ class ResponseHead:
 
     __slots__ = ("fields", "headers", "length", "reason", "status")
 
-    def __init__(self, status: int, reason: bytes, headers: Headers, length: int | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: bytes,
+        headers: Headers,
+        length: int | None = None,
+        fields: dict[bytes, bytes] | None = None,
+    ) -> None:
         self.status, self.reason, self.headers, self.length = status, reason, headers, length
-        self.fields = dict(headers)
+        self.fields = dict(headers) if fields is None else fields
         """The last header of each name."""
 
     @property

@@ -54,7 +54,7 @@ class RequestReader:
     __slots__ = (
         "_body",
         "_bytes_since_body",
-        "_given_id",
+        "_fields",
         "_headers",
         "_in_head",
         "_limits",
@@ -76,7 +76,7 @@ class RequestReader:
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: bytes | bytearray = b""
-        self._given_id = b""
+        self._fields: dict[bytes, bytes] = {}
         self._bytes_since_body, self._in_head = 0, True
         self.head_bytes = 0
         """Bytes of the request that arrives now; 0 between requests."""
@@ -158,12 +158,12 @@ class RequestReader:
         limit = self._limits.header_bytes
         if self.head_bytes > limit and self._head_size() > limit:
             self._stop(headers_too_large(limit))
-        headers, version = dict(self._headers), self._parser.get_http_version()
+        headers = self._fields = dict(self._headers)
+        version = self._parser.get_http_version()
         if version not in ("1.0", "1.1") or (b"transfer-encoding" in headers and not _is_chunked(self._headers)):
             self._stop(BAD_REQUEST)
         if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:
             self._stop(body_too_large(self._limits.body_bytes))
-        self._given_id = headers.get(b"x-request-id", b"")
         if b"expect" in headers and version == "1.1" and headers[b"expect"].lower() == b"100-continue":
             self._reception.request_waits()
 
@@ -194,7 +194,8 @@ class RequestReader:
             bytes(self._body),
             keep_alive=parser.should_keep_alive(),
             version=parser.get_http_version(),
-            request_id=self._given_id[:LONGEST_ID] or b"%b-%x" % (_PROCESS, next(_numbers)),
+            request_id=self._fields.get(b"x-request-id", b"")[:LONGEST_ID] or b"%b-%x" % (_PROCESS, next(_numbers)),
+            fields=self._fields,
         )
         self._reset()
         self._reception.request_read(request)

@@ -185,7 +185,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._until_close = length is None and b"chunked" not in headers.get(b"transfer-encoding", b"")
         if status in (204, 304):
             length, self._until_close = 0, False
-        self._fresh_head = ResponseHead(status, self._reason, tuple(self._headers), length)
+        self._fresh_head = ResponseHead(status, self._reason, tuple(self._headers), length, headers)
         self._headers = []
         if self._head_only:
             # The parser would wait for a body that a HEAD's answer does not have; the connection is not used again.
