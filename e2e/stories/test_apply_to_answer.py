@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from openai.types.chat import ChatCompletionMessageParam
+
 from stack import reference
 from stack.pool import Pool
 
@@ -33,11 +35,12 @@ def test_apply_ready_answer_equals_generate(make_pool: Callable[[str], Pool], mo
     assert [model.id for model in client.models.list()] == ["smollm2-135m-instruct"]
 
     wanted = reference.generate(model_directory, QUESTION, 32)
-    messages = [{"role": "user", "content": QUESTION}]
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": QUESTION}]
     whole = client.chat.completions.create(
         model="smollm2-135m-instruct", messages=messages, max_tokens=32, temperature=0
     )
     assert whole.choices[0].message.content == wanted
+    assert whole.usage is not None
     assert whole.usage.completion_tokens + whole.usage.prompt_tokens == whole.usage.total_tokens
 
     chunks = list(

@@ -84,8 +84,8 @@ def test_bad_requests_do_not_disturb_the_neighbour(make_pool: Callable[[str], Po
         status, _ = post(url, changed(), {"X-Huge": "h" * 100_000})
         assert status == 431
         send_half_a_body(url)
-        answer = stream.result(timeout=120)
-    assert answer == reference.generate(model_directory, prompt, 160)
+        text = stream.result(timeout=120)
+    assert text == reference.generate(model_directory, prompt, 160)
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in pool.shards())
 
 

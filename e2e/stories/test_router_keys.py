@@ -3,17 +3,19 @@
 import json
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Any
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 
-from stack.kubectl import Raw, wait_until
+from stack.kubectl import wait_until
 from stack.pool import Pool
 
-QUESTION = [{"role": "user", "content": "Hi."}]
+QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hi."}]
 
 
-def secret(name: str, **callers: str) -> Raw:
+def secret(name: str, **callers: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": callers}
 
 
@@ -25,8 +27,8 @@ def test_only_who_is_in_the_secret_is_served_and_changes_take_effect_live(make_p
     pool = make_pool("keys")
     pool.apply({"router": {"apiKeysSecret": {"name": "callers"}}})
     wait_until(
-        pool.ready_condition,
-        lambda ready: ready["status"] == "False" and 'secret "callers" not found' in ready["message"],
+        lambda: pool.condition("Ready"),
+        lambda ready: ready.get("status") == "False" and 'secret "callers" not found' in ready["message"],
         120,
         "the condition names the Secret that is missing",
     )
@@ -35,9 +37,8 @@ def test_only_who_is_in_the_secret_is_served_and_changes_take_effect_live(make_p
 
     def ask(key: str) -> str | None:
         client = pool.client().with_options(api_key=key, max_retries=0)
-        answer = client.chat.completions.create(model="smollm2-135m-instruct", messages=QUESTION, max_tokens=4)  # type: ignore[call-overload]
-        found: str | None = answer.choices[0].finish_reason
-        return found
+        answer = client.chat.completions.create(model="smollm2-135m-instruct", messages=QUESTION, max_tokens=4)
+        return answer.choices[0].finish_reason
 
     assert ask("one") in ("length", "stop")
     with pytest.raises(openai.AuthenticationError, match="not known to this pool"):

@@ -32,4 +32,5 @@ def test_kubectl_scale_and_edits_of_min_and_max(make_pool: Callable[[str], Pool]
     answer = pool.client().chat.completions.create(
         model="smollm2-135m-instruct", messages=[{"role": "user", "content": "Hello"}], max_tokens=4
     )
+    assert answer.usage is not None
     assert answer.usage.completion_tokens > 0

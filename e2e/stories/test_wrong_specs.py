@@ -86,6 +86,7 @@ def test_a_wrong_edit_leaves_the_running_shard_alone(case: Condition, make_pool:
     answer = pool.client().chat.completions.create(
         model="smollm2-135m-instruct", messages=[{"role": "user", "content": "Hello"}], max_tokens=4
     )
+    assert answer.usage is not None
     assert answer.usage.completion_tokens > 0
 
     pool.patch(case.undo)

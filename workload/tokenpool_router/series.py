@@ -23,7 +23,7 @@ class Series:
 REQUESTS: Final = Series("tokenpool_router_requests", "Requests by the status that was answered", ("code",))
 RETRIES: Final = Series("tokenpool_router_retries", "Attempts on another shard after a failed one")
 CONTINUATIONS: Final = Series(
-    "tokenpool_router_continuations", "Streams that went on on another shard, by result", ("result",)
+    "tokenpool_router_continuations", "Streams gone on with on another shard, by how they ended", ("result",)
 )
 STREAMS_CUT: Final = Series("tokenpool_router_streams_cut", "Answers that ended in an error after content")
 QUARANTINED: Final = Series(

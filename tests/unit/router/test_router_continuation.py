@@ -94,7 +94,7 @@ async def test_the_client_gets_the_same_stream_as_if_nothing_had_happened(router
     assert rest["continue_token_ids"] == list(range(lost_after))
     assert rest["seed"] == 99, "the seed that the first one drew"
     assert "seed" not in first.bodies[0]
-    assert router.desk.ledger.counts.value(series.CONTINUATIONS) == 1
+    assert router.desk.ledger.counts.value(series.CONTINUATIONS, "answered") == 1
     assert {load.outstanding_tokens for load in router.desk.sharding.loads(now=0)} == {0}
 
 
@@ -128,6 +128,9 @@ async def test_two_shards_lost_over_one_stream_are_the_end_of_it(router: Router)
     assert text(whole[:-1]) == "The cap" + "ital is"
     assert whole[-1]["error"]["code"] == "request_quarantined"
     assert third.bodies == []
+    counts = router.desk.ledger.counts
+    assert counts.value(series.CONTINUATIONS, "cut") == counts.value(series.QUARANTINED) == 1
+    assert counts.value(series.CONTINUATIONS, "answered") == 0
     assert (await ask(router)).startswith(b"HTTP/1.1 422 ")
 
 

@@ -77,22 +77,15 @@ class Request:
         """
         sent = self.body if body is None else body
         dropped = not_passed_on(self.headers, self.fields, NOT_TO_SHARD)
-        lines = [
-            b"%b: %b\r\n" % (name, value)
-            for name, value in self.headers
-            if name not in dropped and name != without and not name.startswith(OURS)
-        ]
-        has_length = sent or self.method not in (b"GET", b"HEAD", b"OPTIONS")
-        return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bx-request-id: %b\r\n%b%b\r\n%b" % (
-            self.method,
-            self.target,
-            host,
-            b"".join(lines),
-            self.request_id,
-            more,
-            b"content-length: %d\r\n" % len(sent) if has_length else b"",
-            sent,
-        )
+        words = [self.method, b" ", self.target, b" HTTP/1.1\r\nhost: ", host, b"\r\n"]
+        for name, value in self.headers:
+            if name not in dropped and name != without and not name.startswith(OURS):
+                words += (name, b": ", value, b"\r\n")
+        words += (b"x-request-id: ", self.request_id, b"\r\n", more)
+        if sent or self.method not in (b"GET", b"HEAD", b"OPTIONS"):
+            words.append(b"content-length: %d\r\n" % len(sent))
+        words += (b"\r\n", sent)
+        return b"".join(words)
 
 
 @final
@@ -122,19 +115,19 @@ class ResponseHead:
     def to_client(self, more: bytes = b"", *, chunked: bool, close: bool) -> bytes:
         """The head as the client gets it. `more` are whole header lines, each with its end."""
         dropped = not_passed_on(self.headers, self.fields, NOT_TO_CLIENT)
-        lines = [
-            b"%b: %b\r\n" % (name, value)
-            for name, value in self.headers
-            if name not in dropped and not name.startswith(OURS)
-        ]
-        if chunked:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        elif self.length is not None and self.status not in (204, 304):
-            lines.append(b"content-length: %d\r\n" % self.length)
-        if close:
-            lines.append(b"connection: close\r\n")
         reason = self.reason or REASONS.get(self.status, "").encode()
-        return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (self.status, reason, b"".join(lines), more)
+        words = [b"HTTP/1.1 %d %b\r\n" % (self.status, reason)]
+        for name, value in self.headers:
+            if name not in dropped and not name.startswith(OURS):
+                words += (name, b": ", value, b"\r\n")
+        if chunked:
+            words.append(b"transfer-encoding: chunked\r\n")
+        elif self.length is not None and self.status not in (204, 304):
+            words.append(b"content-length: %d\r\n" % self.length)
+        if close:
+            words.append(b"connection: close\r\n")
+        words += (more, b"\r\n")
+        return b"".join(words)
 
 
 def not_passed_on(headers: Headers, fields: Mapping[bytes, bytes], always: frozenset[bytes]) -> frozenset[bytes]:

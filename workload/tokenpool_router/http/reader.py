@@ -58,9 +58,11 @@ class RequestReader:
         "_headers",
         "_in_head",
         "_limits",
+        "_method",
         "_parser",
         "_reception",
         "_url",
+        "_version",
         "head_bytes",
         "refused",
     )
@@ -73,7 +75,8 @@ class RequestReader:
         self._reset()
 
     def _reset(self) -> None:
-        self._url = b""
+        self._url = self._method = b""
+        self._version = ""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: bytes | bytearray = b""
         self._fields: dict[bytes, bytes] = {}
@@ -150,7 +153,8 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         """Everything that can be refused without the body is refused here."""
-        if self._parser.get_method() == b"CONNECT":
+        self._method, version = self._parser.get_method(), self._parser.get_http_version()
+        if self._method == b"CONNECT":
             self._stop(BAD_REQUEST)
         if self._parser.should_upgrade():
             return
@@ -159,7 +163,7 @@ class RequestReader:
         if self.head_bytes > limit and self._head_size() > limit:
             self._stop(headers_too_large(limit))
         headers = self._fields = dict(self._headers)
-        version = self._parser.get_http_version()
+        self._version = version
         if version not in ("1.0", "1.1") or (b"transfer-encoding" in headers and not _is_chunked(self._headers)):
             self._stop(BAD_REQUEST)
         if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:
@@ -188,12 +192,12 @@ class RequestReader:
         if parser.should_upgrade():
             return
         request = Request(
-            parser.get_method(),
+            self._method,
             self._url,
             tuple(self._headers),
             bytes(self._body),
             keep_alive=parser.should_keep_alive(),
-            version=parser.get_http_version(),
+            version=self._version,
             request_id=self._fields.get(b"x-request-id", b"")[:LONGEST_ID] or b"%b-%x" % (_PROCESS, next(_numbers)),
             fields=self._fields,
         )

@@ -135,6 +135,11 @@ class Journey:
         return self._transfer.tokens if self._transfer else 0
 
     @property
+    def is_rest(self) -> bool:
+        """A lost shard's stream was gone on with."""
+        return self._transfer is not None and self._transfer.is_rest
+
+    @property
     def token_ids(self) -> bytes:
         """Ids of the answer so far, as "1,2,3", where they are known."""
         return self._transfer.ids if self._transfer else b""
@@ -276,7 +281,7 @@ class Journey:
             self._give_up(SHARD_LOST)
             return
         self._retries_left -= 1
-        self._desk.ledger.retried(is_rest=self.responder.started)
+        self._desk.ledger.retried()
         self._seek()
 
     # --- the connection's calls ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenpool_router import series
+from tokenpool_router.http.refusals import QUARANTINED
 from tokenpool_router.journey.access_log import AccessLog, Entry
 from tokenpool_router.journey.counts import Counts
 from tokenpool_router.sharding import Shard
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # One answer in so many tells its tokens to the vocabulary: what is frequent shows all the same.
 VOCABULARY_SAMPLE: Final = 8
 MOST_VOCABULARY: Final = 200_000
+OK: Final = 200
 SERVER_ERROR: Final = 500
 CANCELLED: Final = "cancelled"
 CUT: Final = "cut"
@@ -33,43 +34,49 @@ class Ledger:
 
     def arrived(self, journey: "Journey") -> None:
         """A request that is let in, or would be if there were room."""
-        self.counts.add(series.ARRIVED_PROMPT, journey.prompt_tokens)
-        self.counts.add(series.ARRIVED_ANSWER, journey.answer_tokens)
+        self.counts.arrived_prompt.add(journey.prompt_tokens)
+        self.counts.arrived_answer.add(journey.answer_tokens)
 
     def answer_began(self, journey: "Journey") -> None:
         """The first byte of an answer came."""
-        revision = journey.shard.revision if journey.shard else ""
-        self.counts.observe(series.TTFT, journey.first_at - journey.began, revision)
-        self.counts.observe(series.QUEUE_SECONDS, journey.leased_at - journey.began)
+        self.counts.first_seconds.observe(
+            journey.first_at - journey.began, journey.shard.revision if journey.shard else ""
+        )
+        self.counts.queue_seconds.observe(journey.leased_at - journey.began)
 
     def shard_failed(self, shard: Shard) -> None:
         """An attempt came to nothing."""
-        self.counts.add(series.REVISION_ERRORS, 1, shard.revision)
+        self.counts.revision_errors.add(1, shard.revision)
 
-    def retried(self, *, is_rest: bool) -> None:
+    def retried(self) -> None:
         """Another shard is asked, for all of the answer or for its rest."""
-        self.counts.add(series.CONTINUATIONS if is_rest else series.RETRIES)
+        self.counts.retries.add()
 
     def concluded(self, journey: "Journey", now: float) -> None:
         """The end of a request, whatever it was."""
-        counts, status = self.counts, journey.status
-        counts.add(series.REQUESTS, 1, str(status))
-        counts.add(series.PROMPT_TOKENS, journey.told_prompt_tokens)
-        counts.add(series.COMPLETION_TOKENS, journey.passed_tokens)
-        counts.observe(series.SECONDS, now - journey.began)
-        if journey.refusal:
-            counts.add(series.REFUSED, 1, journey.refusal.code)
+        counts = self.counts
+        status, refusal, shard, caller = journey.status, journey.refusal, journey.shard, journey.caller
+        counts.requests.add(1, "200" if status == OK else str(status))
+        counts.prompt_tokens.add(journey.told_prompt_tokens)
+        counts.completion_tokens.add(journey.passed_tokens)
+        counts.seconds.observe(now - journey.began)
+        if refusal:
+            counts.refused.add(1, refusal.code)
+            if refusal.code == QUARANTINED.code:
+                counts.quarantined.add()
         if journey.outcome == CANCELLED:
-            counts.add(series.CANCELLED)
+            counts.cancelled.add()
         elif journey.outcome == CUT:
-            counts.add(series.STREAMS_CUT)
-        if journey.shard:
-            counts.add(series.REVISION_REQUESTS, 1, journey.shard.revision)
-            if status >= SERVER_ERROR and not journey.refusal:
-                counts.add(series.REVISION_ERRORS, 1, journey.shard.revision)
-        if journey.caller:
-            counts.add(series.CALLER_REQUESTS, 1, journey.caller.name)
-            counts.add(series.CALLER_TOKENS, journey.told_prompt_tokens + journey.passed_tokens, journey.caller.name)
+            counts.cut.add()
+        if journey.is_rest:
+            counts.continuations.add(1, str(journey.outcome))
+        if shard:
+            counts.revision_requests.add(1, shard.revision)
+            if status >= SERVER_ERROR and not refusal:
+                counts.revision_errors.add(1, shard.revision)
+        if caller:
+            counts.caller_requests.add(1, caller.name)
+            counts.caller_tokens.add(journey.told_prompt_tokens + journey.passed_tokens, caller.name)
         self._sample(journey.token_ids)
         if self._access_log:
             self._access_log.add(self._entry(journey, now))
