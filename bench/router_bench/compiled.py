@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cluster.cache import cache_folder, made_once
+from cluster.cache import made_once
 from cluster.progress import step
 from images.recipes import digest, files_of
 
@@ -18,13 +18,6 @@ def folder() -> Path:
     """The packages, the router's hot path compiled for this Python."""
     key = digest({"python": sys.version}, files_of((*PACKAGES, SCRIPT), ROOT), ROOT)
     return made_once(f"router-compiled-{key}", _fill)
-
-
-def find() -> Path | None:
-    """The same, if it was made before."""
-    key = digest({"python": sys.version}, files_of((*PACKAGES, SCRIPT), ROOT), ROOT)
-    path = cache_folder() / f"router-compiled-{key}"
-    return path if path.is_dir() else None
 
 
 def _fill(target: Path) -> None:

@@ -1,7 +1,6 @@
 """Who is measured, and how each is started: one core, least load, no buffering of answers, an access log in a file."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from peers import environments
 from programs.recipes import program
-from router_bench import compiled, wire
+from router_bench import shipped, wire
 from router_bench.stand_in import SLOTS
 
 SHARDS = 8
@@ -38,13 +37,15 @@ class Proxy:
 
 
 def ours(folder: Path, port: int, shard: int) -> Start:
-    """With all features on: a key, an access log, counts, eight shards that are told apart by address."""
-    keys = folder / "keys"
-    keys.mkdir()
-    (keys / "bench").write_text(sha256(wire.KEY.encode()).hexdigest())
+    """The image, with all features on: a key, an access log, counts, eight shards that are told apart by address."""
+    root = shipped.root()
+    # What the router reads has to be where it looks, which is inside its image.
+    room = Path("tmp") / folder.name
+    (root / room / "keys").mkdir(parents=True)
+    (root / room / "keys" / "bench").write_text(sha256(wire.KEY.encode()).hexdigest())
     shards = ",".join(f"127.0.0.{number}:{shard}" for number in range(1, SHARDS + 1))
     flags = ["--shards", shards, "--host", "127.0.0.1", "--port", str(port), "--admin-port", "0"]
-    return Start([sys.executable, "-m", "tokenpool_router", *flags, "--keys-dir", str(keys)])
+    return Start(["chroot", str(root), shipped.PROGRAM, *flags, "--keys-dir", f"/{room}/keys"])
 
 
 def ours_bounded(folder: Path, port: int, shard: int) -> Start:
@@ -54,10 +55,11 @@ def ours_bounded(folder: Path, port: int, shard: int) -> Start:
     return Start([*start.command, *bounds])
 
 
-def ours_compiled(folder: Path, port: int, shard: int) -> Start:
-    """The same sources, compiled, as in the image."""
-    start = ours(folder, port, shard)
-    return Start(start.command, {"PYTHONPATH": str(compiled.folder())})
+def ours_interpreted(folder: Path, port: int, shard: int) -> Start:
+    """The same image on the sources alone: what is gained by compiling them."""
+    start, sources = ours(folder, port, shard), Path("tmp") / folder.name / "sources"
+    shipped.copy_sources(shipped.root() / sources)
+    return Start(start.command, {"PYTHONPATH": f"/{sources}"})
 
 
 def nginx(folder: Path, port: int, shard: int) -> Start:
@@ -185,8 +187,8 @@ def litellm(folder: Path, port: int, shard: int) -> Start:
 
 
 EVERYBODY = (
-    Proxy("ours", ours_compiled),
-    Proxy("ours interpreted", ours),
+    Proxy("ours", ours),
+    Proxy("ours interpreted", ours_interpreted),
     Proxy("nginx", nginx),
     Proxy("haproxy", haproxy),
     Proxy("envoy", envoy),

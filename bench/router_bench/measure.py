@@ -101,7 +101,7 @@ async def opened(port: int, proxy: Running, count: int = OPEN_STREAMS) -> Open:
     connected = await clients(tally, port, kind="held", events=1, count=count, goes_on=lambda: False)
     async with asyncio.timeout(FIRST_SECONDS):
         await asyncio.gather(*[client.first for client in connected])
-    memory = [size / 1e6 for size in proxy.usage().memory]
+    memory = [size / 1e6 for size in proxy.memory()]
     for client in connected:
         client.close()
     checked(tally)
@@ -118,7 +118,7 @@ async def finish(connected: list[Client]) -> None:
 
 def cpu_of(proxy: Running | None) -> float:
     """CPU seconds so far; 0 where clients talk to shards directly."""
-    return proxy.usage().cpu_seconds if proxy else 0.0
+    return proxy.cpu_seconds() if proxy else 0.0
 
 
 def at(ordered: list[float], share: float) -> float:

@@ -7,25 +7,15 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
 PROXY_CORE, LOAD_CORE = 0, 1
 START_SECONDS = 60.0
 
 
 class NotStarted(RuntimeError):
     """It does not listen; the text has its last words."""
-
-
-@dataclass(frozen=True)
-class Usage:
-    """So far: CPU seconds of all its processes; now: their resident memory by process, in bytes."""
-
-    cpu_seconds: float
-    memory: tuple[int, ...]
 
 
 class Running:
@@ -55,21 +45,34 @@ class Running:
         self.end()
         raise NotStarted(self._log.read_text(errors="replace")[-600:])
 
-    def usage(self) -> Usage:
-        """Of the process and all below it."""
-        seconds, memory = 0.0, []
+    def cpu_seconds(self) -> float:
+        """So far, of the process and all below it."""
+        seconds = 0.0
         for pid in family(self.process.pid):
             with suppress(OSError):
                 fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
                 seconds += (int(fields[11]) + int(fields[12])) / TICKS
-                memory.append(int(fields[21]) * PAGE)
-        return Usage(seconds, tuple(memory))
+        return seconds
+
+    def memory(self) -> tuple[int, ...]:
+        """Now, by process, in bytes: proportional set sizes, so pages that processes share count once."""
+        found = []
+        for pid in family(self.process.pid):
+            with suppress(OSError):
+                found.append(proportional(pid))
+        return tuple(found)
 
     def end(self) -> None:
         """Its whole session, which is ours alone."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def proportional(pid: int) -> int:
+    """The proportional set size of a process, in bytes."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def family(pid: int) -> list[int]:

@@ -1,6 +1,7 @@
 """The router as users get it: its image, unpacked into the cache. Its Python, its libraries, its compiled parts."""
 
 import json
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import IO, Any
 from cluster.cache import made_once
 from images.build import all_images
 from images.programs import ensure
+from router_bench import compiled
 
 PROGRAM = "/opt/tokenpool/bin/tokenpool-router"
 
@@ -17,6 +19,13 @@ def root() -> Path:
     """The image's files; the image is built first where it is missing."""
     archive = all_images()["router"].archive
     return made_once(f"router-root-{archive.stem}", lambda folder: unpack(archive, folder))
+
+
+def copy_sources(folder: Path) -> None:
+    """The packages as they are in the tree, without anything compiled."""
+    for package in compiled.PACKAGES:
+        skip = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(compiled.ROOT / package, folder / Path(package).name, ignore=skip)
 
 
 def unpack(archive: Path, folder: Path) -> None:

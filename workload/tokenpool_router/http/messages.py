@@ -24,6 +24,7 @@ NOT_TO_SHARD: Final = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-r
 NOT_TO_CLIENT: Final = HOP_BY_HOP | {b"content-length", b"x-request-id"}
 # What router and shard tell each other; neither clients nor shards may speak for the other side.
 OURS: Final = b"x-tokenpool-"
+_NOTHING: Final[dict[bytes, bytes]] = {}
 REASONS: Final = {
     200: "OK",
     204: "No Content",
@@ -40,6 +41,22 @@ REASONS: Final = {
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
+
+
+# Requests and answers share the names of their headers: thousands of open streams hold each of them once.
+_USUAL: Final = (
+    b"accept accept-encoding accept-language authorization cache-control connection content-length content-type cookie "
+    b"date forwarded host openai-organization openai-project origin server traceparent tracestate transfer-encoding "
+    b"user-agent vary via x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto x-real-ip x-request-id "
+    b"x-stainless-arch x-stainless-async x-stainless-lang x-stainless-os x-stainless-package-version "
+    b"x-stainless-read-timeout x-stainless-retry-count x-stainless-runtime x-stainless-runtime-version"
+).split()
+_NAMES: Final = {spelled: name for name in _USUAL for spelled in (name, name.title())}
+
+
+def lower_name(name: bytes) -> bytes:
+    """A header's name as it is compared."""
+    return _NAMES.get(name) or name.lower()
 
 
 @final
@@ -105,6 +122,10 @@ class ResponseHead:
         self.status, self.reason, self.headers, self.length = status, reason, headers, length
         self.fields = dict(headers) if fields is None else fields
         """The last header of each name."""
+
+    def without_headers(self) -> "ResponseHead":
+        """What is kept once they are sent: a stream may stay open for long, and they are a tenth of what it holds."""
+        return ResponseHead(self.status, b"", (), self.length, _NOTHING)
 
     @property
     def is_event_stream(self) -> bool:

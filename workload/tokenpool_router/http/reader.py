@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import httptools
 
-from tokenpool_router.http.messages import Request
+from tokenpool_router.http.messages import Request, lower_name
 from tokenpool_router.http.refusals import BAD_REQUEST, Refusal, body_too_large, headers_too_large
 
 HEADER_BYTES: Final = 64 << 10
@@ -149,7 +149,7 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header. Trailers are dropped: they come too late to be one."""
         if self._in_head:
-            self._headers.append((name.lower(), value))
+            self._headers.append((lower_name(name), value))
 
     def on_headers_complete(self) -> None:
         """Everything that can be refused without the body is refused here."""

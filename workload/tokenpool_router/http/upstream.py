@@ -7,7 +7,7 @@ from typing import Final, Protocol, cast
 
 import httptools
 
-from tokenpool_router.http.messages import ResponseHead
+from tokenpool_router.http.messages import ResponseHead, lower_name
 
 # Less than the shard's own idle limit, so that no request goes to a connection that the shard is about to close.
 IDLE_SECONDS: Final = 20.0
@@ -170,7 +170,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        self._headers.append((name.lower(), value))
+        self._headers.append((lower_name(name), value))
 
     def on_headers_complete(self) -> None:
         """Status and headers are whole."""

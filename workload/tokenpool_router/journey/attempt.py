@@ -108,7 +108,8 @@ class Attempt:
 
     # --- the connection's calls ------------------------------------------------------------------------------------
     def on_head(self, head: ResponseHead) -> None:
-        """Status and headers are here."""
+        """Status and headers are here: the request is not sent again on another connection."""
+        self._request = b""
         try:
             self._traveller.on_head(head)
         except Exception:

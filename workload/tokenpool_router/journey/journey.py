@@ -41,6 +41,7 @@ LONGEST_BUSY_SECONDS: Final = 1.0
 TOKEN_IDS_LINE: Final = b"%b: 1\r\n" % names.HEADER_TOKEN_IDS.encode()
 CLIENT_LINES: Final = b"x-request-id: %%b\r\n%b: %%b\r\n" % names.HEADER_SHARD.encode()
 CLIENT_LEFT: Final = 499
+NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Outcome(StrEnum):
@@ -99,7 +100,7 @@ class Journey:
         """Estimates."""
         self.prefix: tuple[int, ...] = ()
         self.trace: Trace | None = None
-        self.tried: frozenset[str] = frozenset()
+        self.tried = NOBODY
         """Shards that failed it."""
         self.attempts = 0
         self.shard: Shard | None = None

@@ -151,6 +151,8 @@ class Transfer:
     def _begin(self) -> None:
         if not self._responder.started and self.head:
             self._responder.start(self.head, self._more)
+            self._more = b""
+            self.head = self.head.without_headers()
 
     def break_off(self, refusal: Refusal) -> None:
         """The rest will not come and content went out already: say so where the format allows it, and close."""
