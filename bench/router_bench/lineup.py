@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 
 from peers import environments
@@ -36,16 +35,15 @@ class Proxy:
     """Too slow for the paced streams and the many open ones."""
 
 
-def ours(folder: Path, port: int, shard: int) -> Start:
-    """The image, with all features on: a key, an access log, counts, eight shards that are told apart by address."""
-    root = shipped.root()
-    # What the router reads has to be where it looks, which is inside its image.
-    room = Path("tmp") / folder.name
-    (root / room / "keys").mkdir(parents=True)
-    (root / room / "keys" / "bench").write_text(sha256(wire.KEY.encode()).hexdigest())
-    shards = ",".join(f"127.0.0.{number}:{shard}" for number in range(1, SHARDS + 1))
+def image(port: int, shards: str, *more: str) -> Start:
+    """Our image, with all features on: a key, an access log, counts."""
     flags = ["--shards", shards, "--host", "127.0.0.1", "--port", str(port), "--admin-port", "0"]
-    return Start(["chroot", str(root), shipped.PROGRAM, *flags, "--keys-dir", f"/{room}/keys"])
+    return Start(["chroot", str(shipped.root()), shipped.PROGRAM, *flags, "--keys-dir", shipped.KEYS, *more])
+
+
+def ours(_folder: Path, port: int, shard: int) -> Start:
+    """Before eight shards that are told apart by address."""
+    return image(port, ",".join(f"127.0.0.{number}:{shard}" for number in range(1, SHARDS + 1)))
 
 
 def ours_bounded(folder: Path, port: int, shard: int) -> Start:
@@ -57,9 +55,7 @@ def ours_bounded(folder: Path, port: int, shard: int) -> Start:
 
 def ours_interpreted(folder: Path, port: int, shard: int) -> Start:
     """The same image on the sources alone: what is gained by compiling them."""
-    start, sources = ours(folder, port, shard), Path("tmp") / folder.name / "sources"
-    shipped.copy_sources(shipped.root() / sources)
-    return Start(start.command, {"PYTHONPATH": f"/{sources}"})
+    return Start(ours(folder, port, shard).command, {"PYTHONPATH": shipped.SOURCES})
 
 
 def nginx(folder: Path, port: int, shard: int) -> Start:

@@ -4,28 +4,34 @@ import json
 import shutil
 import subprocess
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
 from cluster.cache import made_once
 from images.build import all_images
 from images.programs import ensure
-from router_bench import compiled
+from router_bench import compiled, wire
 
 PROGRAM = "/opt/tokenpool/bin/tokenpool-router"
+ZSTD = b"\x28\xb5\x2f\xfd"
+KEYS, SOURCES = "/tmp/bench/keys", "/tmp/bench/sources"  # noqa: S108 - in the image
 
 
 def root() -> Path:
-    """The image's files; the image is built first where it is missing."""
+    """The image's files, and what the benchmark lays beside them; the image is built first where it is missing."""
     archive = all_images()["router"].archive
-    return made_once(f"router-root-{archive.stem}", lambda folder: unpack(archive, folder))
+    return made_once(f"router-root-{archive.stem}", lambda folder: _fill(archive, folder))
 
 
-def copy_sources(folder: Path) -> None:
-    """The packages as they are in the tree, without anything compiled."""
+def _fill(archive: Path, folder: Path) -> None:
+    unpack(archive, folder)
+    keys, sources = folder / KEYS[1:], folder / SOURCES[1:]
+    keys.mkdir(parents=True)
+    (keys / "bench").write_text(sha256(wire.KEY.encode()).hexdigest())
     for package in compiled.PACKAGES:
         skip = shutil.ignore_patterns("__pycache__", "*.so")
-        shutil.copytree(compiled.ROOT / package, folder / Path(package).name, ignore=skip)
+        shutil.copytree(compiled.ROOT / package, sources / Path(package).name, ignore=skip)
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -35,7 +41,8 @@ def unpack(archive: Path, folder: Path) -> None:
         [manifest] = json.load(_file(image, "index.json"))["manifests"]
         for layer in _described(image, manifest["digest"])["layers"]:
             packed = _file(image, _path(layer["digest"])).read()
-            subprocess.run(["tar", "--zstd", "-x", "-C", str(folder)], input=packed, check=True)
+            unpacker = ["--zstd"] if packed.startswith(ZSTD) else []
+            subprocess.run(["tar", *unpacker, "-x", "-C", str(folder)], input=packed, check=True)
 
 
 def _described(image: tarfile.TarFile, digest: str) -> Any:
