@@ -39,7 +39,13 @@ class ApiServer(Protocol):
         """One object, or None."""
 
     async def list(
-        self, kind: Kind, namespace: str | None, *, labels: str | None = None, resource_version: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        resource_version: str | None = None,
     ) -> ObjectList:
         """A consistent list."""
 
@@ -81,6 +87,11 @@ class Door:
         )
         pods, *others = (found.items for found in lists)
         return pods, {kind.kind: items for kind, items in zip(STANDING_KINDS, others, strict=True)}
+
+    async def mount_failures(self, namespace: str) -> dict[str, str]:
+        """What kubelets said of volumes that cannot be mounted, by the pod's UID; they say it nowhere else."""
+        found = await self._api.list(kinds.EVENT, namespace, fields="reason=FailedMount,regarding.kind=Pod")
+        return {item["regarding"].get("uid", ""): item.get("note", "") for item in found.items if "regarding" in item}
 
     async def get(self, kind: str, namespace: str, name: str) -> Raw | None:
         """One child by name, whoever owns it."""

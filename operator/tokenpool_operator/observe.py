@@ -14,6 +14,7 @@ from tokenpool_operator import trouble
 from tokenpool_operator.trouble import Trouble
 
 Raw = dict[str, Any]
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,28 @@ class Observed:
     shards: tuple[Shard, ...] = ()
     router: RouterState = RouterState()
     children: Mapping[tuple[str, str], Raw] = field(default_factory=dict)
+    is_preparing: bool = False
+    """A pod of it has a node and has not begun."""
 
     def ready_addresses(self) -> tuple[str, ...]:
         """Pod addresses of the ready shards."""
         return tuple(shard.address for shard in self.shards if shard.is_ready and shard.address)
 
 
-def observe(pool_uid: str, pods: Iterable[Raw], others: Mapping[str, Iterable[Raw]]) -> Observed:
-    """Build the picture. `others` maps a kind such as Service to its listed objects."""
+def observe(
+    pool_uid: str,
+    pods: Iterable[Raw],
+    others: Mapping[str, Iterable[Raw]],
+    mount_failures: Mapping[str, str] = NOTHING,
+) -> Observed:
+    """Build the picture. `others` maps a kind such as Service to its listed objects, `mount_failures` a pod's UID to
+    what its kubelet said.
+    """
+    pods = list(pods)
     owned = [pod for pod in pods if owner_uid(pod) == pool_uid]
-    shards = [_shard(pod) for pod in owned if _label(pod, names.LABEL_COMPONENT) == names.COMPONENT_SHARD]
+    shards = [
+        _shard(pod, mount_failures) for pod in owned if _label(pod, names.LABEL_COMPONENT) == names.COMPONENT_SHARD
+    ]
     children = {
         (kind, item["metadata"]["name"]): item
         for kind, items in others.items()
@@ -86,9 +99,16 @@ def observe(pool_uid: str, pods: Iterable[Raw], others: Mapping[str, Iterable[Ra
     router_pods = [pod for pod in pods if _label(pod, names.LABEL_COMPONENT) == names.COMPONENT_ROUTER]
     return Observed(
         shards=tuple(sorted(shards, key=lambda shard: (shard.revision, shard.ordinal, shard.name))),
-        router=_router(deployments[0], router_pods) if deployments else RouterState(),
+        router=_router(deployments[0], router_pods, mount_failures) if deployments else RouterState(),
         children=children,
+        is_preparing=any(trouble.is_preparing(pod) for pod in pods),
     )
+
+
+def created_at(item: Raw) -> float:
+    """When it was made, in seconds since the epoch."""
+    timestamp = item["metadata"].get("creationTimestamp")
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
 
 
 def owner_uid(item: Raw) -> str | None:
@@ -99,11 +119,11 @@ def owner_uid(item: Raw) -> str | None:
     return None
 
 
-def _shard(pod: Raw) -> Shard:
+def _shard(pod: Raw, mount_failures: Mapping[str, str]) -> Shard:
     meta, status = pod["metadata"], pod.get("status", {})
     ended = status.get("phase") in ("Failed", "Succeeded")
     ready = not ended and _is_true(status, "Ready")
-    problem = None if ready else trouble.of_pod(pod)
+    problem = None if ready else trouble.of_pod(pod, mount_failures.get(meta["uid"], ""))
     return Shard(
         name=meta["name"],
         uid=meta["uid"],
@@ -112,7 +132,7 @@ def _shard(pod: Raw) -> Shard:
         state=_state(pod, ready=ready, failing=problem is not None),
         node=pod.get("spec", {}).get("nodeName", ""),
         address=status.get("podIP", ""),
-        created_at=_epoch(meta.get("creationTimestamp")),
+        created_at=created_at(pod),
         ended=ended,
         trouble=problem,
     )
@@ -128,18 +148,18 @@ def _state(pod: Raw, *, ready: bool, failing: bool) -> ShardState:
     return ShardState.STARTING if pod.get("spec", {}).get("nodeName") else ShardState.PENDING
 
 
-def _router(deployment: Raw, pods: Iterable[Raw]) -> RouterState:
+def _router(deployment: Raw, pods: Iterable[Raw], mount_failures: Mapping[str, str]) -> RouterState:
     status, wanted = deployment.get("status", {}), deployment["spec"].get("replicas", 1)
     available = status.get("availableReplicas", 0)
     seen = status.get("observedGeneration") == deployment["metadata"].get("generation")
     settled = seen and status.get("updatedReplicas", 0) == status.get("replicas", 0) == available == wanted
-    return RouterState(available, settled, _router_trouble(pods) or _replica_failure(status))
+    return RouterState(available, settled, _router_trouble(pods, mount_failures) or _replica_failure(status))
 
 
-def _router_trouble(pods: Iterable[Raw]) -> Trouble | None:
+def _router_trouble(pods: Iterable[Raw], mount_failures: Mapping[str, str]) -> Trouble | None:
     """The first trouble by pod name; ready and leaving pods have none."""
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
-        problem = trouble.of_pod(pod)
+        problem = trouble.of_pod(pod, mount_failures.get(pod["metadata"].get("uid", ""), ""))
         if problem and not pod["metadata"].get("deletionTimestamp") and not _is_true(pod.get("status", {}), "Ready"):
             return problem
     return None
@@ -164,7 +184,3 @@ def _label(item: Raw, label: str) -> str:
 def _ordinal(pod: Raw) -> int:
     text = _label(pod, names.LABEL_ORDINAL)
     return int(text) if text.isdecimal() else -1
-
-
-def _epoch(timestamp: str | None) -> float:
-    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0

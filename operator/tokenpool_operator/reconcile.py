@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tokenpool_api import names
 from tokenpool_api.status import TokenPoolStatus
 from tokenpool_kube import AlreadyExists, ClusterError, Forbidden
-from tokenpool_operator import decide, observe, report
+from tokenpool_operator import decide, observe, report, trouble
 from tokenpool_operator.cluster import Door, PoolKey
 from tokenpool_operator.conditions import Facts
 from tokenpool_operator.manifests.event import pool_event
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 # What the cluster refused is tried again without an event: nobody tells us of a new right or a freed name.
 REFUSED_AGAIN_SECONDS = 15.0
+# A pod that has not begun after so long may lack a volume: its kubelet says so in an event, and nobody tells us of it.
+LATE_SECONDS = 5.0
+LATE_AGAIN_SECONDS = 10.0
 
 
 class Loads(Protocol):
@@ -73,7 +76,20 @@ class Reconciler:
         except Forbidden as error:
             await self._report_blindness(pool, refusal(error))
             raise
-        return observe.observe(pool["metadata"]["uid"], pods, others)
+        return observe.observe(pool["metadata"]["uid"], pods, others, await self._mount_failures(key, pods))
+
+    async def _mount_failures(self, key: PoolKey, pods: list[Raw]) -> dict[str, str]:
+        """Asked for only while a pod does not begin."""
+        if not any(self._is_late(pod) for pod in pods):
+            return {}
+        try:
+            return await self._door.mount_failures(key[0])
+        except ClusterError as error:
+            log.warning("%s/%s: the events of its pods cannot be read: %s", *key, error)
+            return {}
+
+    def _is_late(self, pod: Raw) -> bool:
+        return trouble.is_preparing(pod) and self._clock() - observe.created_at(pod) >= LATE_SECONDS
 
     async def _act(self, pool: Raw, observed: Observed, load: PoolLoad) -> tuple[Facts, float | None]:
         owner, generation = _owner(pool), pool["metadata"]["generation"]
@@ -86,7 +102,11 @@ class Reconciler:
         for action in plan.actions:
             log.info("%s/%s: %s", owner.namespace, owner.name, action)
         problems = await perform_all(self._door, owner, plan.actions)
-        waits = [plan.again_seconds, REFUSED_AGAIN_SECONDS if problems else None]
+        waits = [
+            plan.again_seconds,
+            REFUSED_AGAIN_SECONDS if problems else None,
+            LATE_AGAIN_SECONDS if observed.is_preparing else None,
+        ]
         again_seconds = min((wait for wait in waits if wait is not None), default=None)
         return Facts(generation, selector, plan.goal, observed, load, spec.paused, problems=problems), again_seconds
 

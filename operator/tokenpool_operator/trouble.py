@@ -29,14 +29,19 @@ PULL_REASONS = {
 }
 CONFIG_REASONS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 BACK_OFF_PREFIX = re.compile(r'^Back-off pulling image "[^"]*"(: ErrImagePull: )?')
+# Other words of the kubelet on mounts only say that it waits.
+MOUNT_FAILURE = re.compile(r'MountVolume\.\w+ failed for volume ("[^"]+") ?: (.*)', re.DOTALL)
 # What engine and download write before they give up, with exit code 2.
 FATAL_LINE = re.compile(r"^([A-Z][A-Za-z]{2,63}): (\S.*)$")
 FATAL_EXIT_CODE = 2
 MESSAGE_LENGTH = 600
 
 
-def of_pod(pod: Raw) -> Trouble | None:
-    """The first thing that keeps this pod from becoming ready, or None while nothing is wrong."""
+def of_pod(pod: Raw, mount_failure: str = "") -> Trouble | None:
+    """The first thing that keeps this pod from becoming ready, or None while nothing is wrong.
+
+    `mount_failure` is what the kubelet said of a volume, if it did.
+    """
     status = pod.get("status", {})
     if status.get("phase") in ("Failed", "Succeeded"):
         return _of_ended_pod(pod)
@@ -47,7 +52,25 @@ def of_pod(pod: Raw) -> Trouble | None:
         trouble = _of_container(container, pod["metadata"]["name"])
         if trouble:
             return trouble
-    return None
+    return _of_volume(mount_failure) if is_preparing(pod) else None
+
+
+def is_preparing(pod: Raw) -> bool:
+    """It has a node, and no container of it has ever begun: images or volumes are awaited."""
+    status = pod.get("status", {})
+    if not pod.get("spec", {}).get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+        return False
+    if status.get("phase", "Pending") != "Pending":
+        return False
+    return all(
+        "waiting" in container.get("state", {}) and not container.get("lastState")
+        for container in _container_statuses(status)
+    )
+
+
+def _of_volume(failure: str) -> Trouble | None:
+    found = MOUNT_FAILURE.match(failure)
+    return Trouble("VolumeNotMounted", _cut(f"volume {found[1]}: {found[2]}")) if found else None
 
 
 def _of_ended_pod(pod: Raw) -> Trouble:

@@ -71,5 +71,5 @@ app.kubernetes.io/component: operator
   verbs: [get, list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create]
+  verbs: [list, create]
 {{- end -}}

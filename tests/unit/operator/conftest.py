@@ -113,7 +113,13 @@ class FakeCluster:
         return copy.deepcopy(self.objects.get((kind.kind, str(namespace), name)))
 
     async def list(
-        self, kind: Kind, namespace: str | None, *, labels: str | None = None, resource_version: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        resource_version: str | None = None,
     ) -> ObjectList:
         self._raise_fault("list", kind.kind)
         wanted = dict(part.split("=") for part in labels.split(",")) if labels else {}

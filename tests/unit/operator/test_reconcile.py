@@ -128,6 +128,23 @@ async def test_a_settled_pool_causes_no_writes(bench: Bench) -> None:
     assert bench.outcome == Outcome()
 
 
+async def test_a_pod_without_its_volume_is_explained_by_the_kubelets_event(bench: Bench) -> None:
+    await bench.run_pass()
+    name = bench.pods()[0]
+    bench.cluster.change("Pod", name, lambda pod: pod["spec"].update(nodeName="node-1"))
+    (pod,) = [pod for pod in bench.cluster.of_kind("Pod") if pod["metadata"]["name"] == name]
+    note = 'MountVolume.SetUp failed for volume "model" : configmap "weights" not found'
+    regarding = {"kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
+    meta = {"name": "e", "namespace": "team-a"}
+    bench.cluster.put({"kind": "Event", "metadata": meta, "regarding": regarding, "note": note})
+    await bench.run_pass()
+    assert bench.reasons()["Ready"] == "VolumeNotMounted"
+    assert bench.outcome.again_seconds is not None
+    bench.cluster.fail("list", "Event", Forbidden(403, "Forbidden", "no right"))
+    await bench.run_pass()
+    assert bench.reasons()["Ready"] == "ShardsNotReady", "without the right to read events the pass goes on"
+
+
 async def test_a_lost_shard_comes_back_under_its_name(bench: Bench) -> None:
     await bench.settle()
     before = bench.pods()

@@ -130,3 +130,29 @@ def test_messages_are_bounded() -> None:
     found = of_pod(pod({"conditions": [UNSCHEDULABLE | {"message": "x" * 5000}]}))
     assert found is not None
     assert len(found.message) == 600
+
+
+NO_SECRET = 'MountVolume.SetUp failed for volume "keys" : secret "callers" not found'
+MISSING = Trouble("VolumeNotMounted", 'volume "keys": secret "callers" not found')
+WAITS = "Unable to attach or mount volumes: timed out waiting for the condition"
+CREATING = {"containerStatuses": [container({"waiting": {"reason": "ContainerCreating"}})]}
+RUNNING = {"phase": "Running", "containerStatuses": [container({"running": {}})]}
+CRASHED = {"phase": "Running", "containerStatuses": [container(CRASH, ended(1))]}
+
+
+@pytest.mark.parametrize(
+    ("status", "node", "said", "trouble"),
+    [
+        pytest.param(CREATING, "n", NO_SECRET, MISSING, id="creating"),
+        pytest.param({}, "n", NO_SECRET, MISSING, id="no status yet"),
+        pytest.param(CREATING, "n", WAITS, None, id="only that it waits"),
+        pytest.param(CREATING, "n", "", None, id="nothing said"),
+        pytest.param(CREATING, "", NO_SECRET, None, id="no node yet"),
+        pytest.param(RUNNING, "n", NO_SECRET, None, id="has begun since"),
+        pytest.param(CRASHED, "n", NO_SECRET, of_pod(pod(CRASHED)), id="has crashed since"),
+    ],
+)
+def test_what_the_kubelet_said_of_a_volume_counts_until_a_container_begins(
+    status: Raw, node: str, said: str, trouble: Trouble | None
+) -> None:
+    assert of_pod(pod(status) | {"spec": {"nodeName": node}}, said) == trouble
