@@ -129,17 +129,19 @@ test-e2e: prepare ## The stories of e2e/stories on a whole cluster
 	@echo "· e2e stories"; $(BIN)/pytest e2e/stories -v --timeout 900
 
 # --- benchmarks ---------------------------------------------------------------------------------------------------
-.PHONY: bench-engine bench-engine-report bench-router bench-replay
+.PHONY: bench-engine bench-engine-report bench-router bench-replay bench-router-report
 # The servers get an environment of their own: what is exported above is for us, not for our peers.
 bench-engine: env ## The engine beside vLLM and transformers serve (QUICK=1: two minutes; ARGS="--only smollm2")
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench $(if $(QUICK),--quick) $(ARGS)
 bench-engine-report: env ## Write docs/performance.md from the last results
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m engine_bench --report
 
-bench-router: env ## The router beside nginx, haproxy, envoy and other LLM routers (QUICK=1: two minutes)
+bench-router: env model ## The router beside nginx, haproxy, envoy and other LLM routers (QUICK=1: two minutes)
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m router_bench $(if $(QUICK),--quick) $(ARGS)
 bench-replay: env ## Policies of the router on public traces and simulated shards (QUICK=1: half a minute)
 	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m router_bench.replay $(if $(QUICK),--quick) $(ARGS)
+bench-router-report: env ## Write the router's parts of docs/performance.md from the last results
+	@PYTHONPATH=$(CURDIR)/bench:$(PYTHONPATH) $(PY) -m router_bench.report
 
 .PHONY: clean
 clean: ## Remove the environment (caches in ~/.cache/tokenpool stay)

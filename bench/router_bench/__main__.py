@@ -16,7 +16,7 @@ from pathlib import Path
 import uvloop
 
 from cluster.progress import step
-from router_bench import measure, overload
+from router_bench import measure, overload, real_shards
 from router_bench.lineup import EVERYBODY, Proxy, ours_bounded
 from router_bench.process import LOAD_CORE, NotStarted, Running, free_port
 from router_bench.score import DIRECT, OURS, as_json, rows
@@ -24,6 +24,7 @@ from scoreboard import results, table
 from scoreboard.rows import Row, missed
 
 NAME = "router"
+REAL_SHARDS = "real shards"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -31,7 +32,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="router_bench", description="The router beside other proxies.")
     parser.add_argument("--quick", action="store_true", help="two minutes: one round, only the proxies written in C")
     parser.add_argument("--repeats", type=int, default=3, help="rounds (3; quick: 1)")
-    parser.add_argument("--only", type=re.compile, default="", metavar="PATTERN", help="names of proxies")
+    parser.add_argument(
+        "--only", type=re.compile, default="", metavar="PATTERN", help="names of proxies, or 'real shards'"
+    )
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a must is missed")
     return parser.parse_args(arguments)
@@ -115,6 +118,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     """All rounds, then the table."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {LOAD_CORE})
     began, shard, bench = time.monotonic(), free_port(), Bench(options)
     stand_in = subprocess.Popen([sys.executable, "-m", "router_bench.stand_in", str(shard)])
@@ -130,6 +134,9 @@ def run(options: argparse.Namespace) -> list[Row]:
         stand_in.kill()
         stand_in.wait()
     found = rows(bench.seen, bench.failures)
+    if not options.quick and options.only.search(REAL_SHARDS):
+        os.sched_setaffinity(0, cores)
+        found += real_shards.run()
     path = results.write(NAME, results.result(found, seen=as_json(bench.seen), failures=bench.failures))
     print(f"\n{table.terminal([row.as_json() for row in found])}\n")
     print(f"{len(missed(found))} musts missed; {time.monotonic() - began:.0f} s; {path}")
