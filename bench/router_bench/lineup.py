@@ -88,6 +88,7 @@ global
   maxconn 9500
 defaults
   mode http
+  option http-no-delay
   timeout connect 5s
   timeout client 600s
   timeout server 600s

@@ -18,7 +18,7 @@ MOST_WAITING: Final = 20_000
 PLAIN: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/-._~"
 LINE: Final = (
     b'{"time":"%b","request_id":%b,"caller":%b,"method":"%b","path":%b,"status":%d,"outcome":"%b","code":%b,"shard":%b,'
-    b'"attempts":%d,"prompt_tokens":%d,"completion_tokens":%d,"queue_ms":%b,"ttft_ms":%b,"ms":%b}\n'
+    b'"attempts":%d,"prompt_tokens":%d,"completion_tokens":%d,%b"ms":%.1f}\n'
 )
 Entry = tuple[
     float,
@@ -95,14 +95,33 @@ class Lines:
 
     def line(self, entry: Entry) -> bytes:
         """One line. What clients may have written is escaped; the rest needs no looking at."""
-        at, request_id, caller, method, target, status, outcome, code, shard, attempts, prompt, answer, *times = entry
-        path, (queued, first, whole) = target.partition(b"?")[0], times
+        (
+            at,
+            request_id,
+            caller,
+            method,
+            target,
+            status,
+            outcome,
+            code,
+            shard,
+            attempts,
+            prompt,
+            answer,
+            queued,
+            first,
+            whole,
+        ) = entry
+        if queued is not None and first is not None:
+            times = b'"queue_ms":%.1f,"ttft_ms":%.1f,' % (queued * 1000, first * 1000)
+        else:
+            times = b'"queue_ms":%b,"ttft_ms":%b,' % (_milliseconds(queued), _milliseconds(first))
         return LINE % (
             self._time(at),
             _quoted(request_id),
             _text(caller),
             method,
-            _quoted(path),
+            _quoted(target.partition(b"?")[0]),
             status,
             outcome.encode(),
             _text(code),
@@ -110,9 +129,8 @@ class Lines:
             attempts,
             prompt,
             answer,
-            _milliseconds(queued),
-            _milliseconds(first),
-            _milliseconds(whole),
+            times,
+            whole * 1000,
         )
 
     def _time(self, at: float) -> bytes:

@@ -3,8 +3,7 @@
 A body that cannot be read counts by its size: to refuse it is the shard's business, which names what is wrong.
 """
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, final
 
 import orjson
 
@@ -19,28 +18,54 @@ MOST_MODELS: Final = 64
 LEARNING: Final = 0.02
 
 
-@dataclass(slots=True)
+@final
 class Facts:
     """Sizes are those of the text that becomes the prompt: its bytes, or its tokens where the client gave ids."""
 
-    prompt_bytes: int = 0
-    prompt_ids: int = 0
-    messages: int = 0
-    max_tokens: int = 0
-    """The client's bound of an answer, 0 for none."""
-    answers: int = 1
-    is_stream: bool = False
-    returns_ids: bool = False
-    """The client itself asked for token ids."""
-    can_continue: bool = False
-    """A lost stream of it can be gone on with elsewhere."""
-    model: str = ""
+    __slots__ = (
+        "answers",
+        "can_continue",
+        "is_stream",
+        "max_tokens",
+        "messages",
+        "model",
+        "prompt_bytes",
+        "prompt_ids",
+        "returns_ids",
+    )
+
+    # No dataclass: its constructor would stay interpreted in the compiled router.
+    def __init__(
+        self,
+        *,
+        prompt_bytes: int = 0,
+        prompt_ids: int = 0,
+        messages: int = 0,
+        max_tokens: int = 0,
+        answers: int = 1,
+        is_stream: bool = False,
+        returns_ids: bool = False,
+        can_continue: bool = False,
+        model: str = "",
+    ) -> None:
+        self.prompt_bytes, self.prompt_ids, self.messages = prompt_bytes, prompt_ids, messages
+        self.max_tokens = max_tokens
+        """The client's bound of an answer, 0 for none."""
+        self.answers, self.is_stream = answers, is_stream
+        self.returns_ids = returns_ids
+        """The client itself asked for token ids."""
+        self.can_continue = can_continue
+        """A lost stream of it can be gone on with elsewhere."""
+        self.model = model
+
+
+NO_FACTS: Final = Facts()
 
 
 def read_facts(body: bytes) -> Facts:
     """Never raises."""
     if not body:
-        return Facts()
+        return NO_FACTS
     try:
         parsed: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -52,16 +77,17 @@ def read_facts(body: bytes) -> Facts:
     is_stream = parsed.get("stream") is True
     model = parsed.get("model")
     return Facts(
-        size,
-        ids,
-        messages,
-        _count(parsed.get("max_completion_tokens"), MOST_TOKENS) or _count(parsed.get("max_tokens"), MOST_TOKENS),
-        choices * prompts,
-        is_stream,
-        parsed.get("return_token_ids") is True,
+        prompt_bytes=size,
+        prompt_ids=ids,
+        messages=messages,
+        max_tokens=_count(parsed.get("max_completion_tokens"), MOST_TOKENS)
+        or _count(parsed.get("max_tokens"), MOST_TOKENS),
+        answers=choices * prompts,
+        is_stream=is_stream,
+        returns_ids=parsed.get("return_token_ids") is True,
         # What is told by an answer's position in its text would begin anew.
-        is_stream and choices * prompts == 1 and not parsed.get("echo") and not _has_offsets(parsed),
-        model if isinstance(model, str) else "",
+        can_continue=is_stream and choices * prompts == 1 and not parsed.get("echo") and not _has_offsets(parsed),
+        model=model if isinstance(model, str) else "",
     )
 
 

@@ -24,7 +24,7 @@ from tokenpool_router.http.responder import Responder
 from tokenpool_router.journey.attempt import Attempt
 from tokenpool_router.journey.caution import FATAL
 from tokenpool_router.journey.continuation import rest_of
-from tokenpool_router.journey.facts import Facts
+from tokenpool_router.journey.facts import NO_FACTS
 from tokenpool_router.journey.trace import Trace
 from tokenpool_router.journey.transfer import BUSY, Transfer
 from tokenpool_router.sharding import Lease, Shard
@@ -92,7 +92,7 @@ class Journey:
     def __init__(self, desk: "Desk", responder: Responder, now: float) -> None:
         self._desk, self.responder, self.request = desk, responder, responder.request
         self.began, self.leased_at, self.first_at = now, 0.0, 0.0
-        self.facts = Facts()
+        self.facts = NO_FACTS
         self.caller: Caller | None = None
         self.is_admitted = False
         """The door let it in, so its caller's quota is to be settled at the end."""
