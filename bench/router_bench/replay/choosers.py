@@ -1,5 +1,6 @@
 """Who picks the shard: the router's own sharding, several routers of it, and a poller for contrast."""
 
+import math
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
@@ -33,22 +34,43 @@ class Chooser(Protocol):
 
 
 class Routers:
-    """One router or several that do not know of each other; clients pick one at random."""
+    """One router or several; clients pick one at random. Every `hear_seconds`, each at times of its own, one hears what
+    the others have.
+    """
 
-    def __init__(self, policy: Policy, speeds: Sequence[float], *, count: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        speeds: Sequence[float],
+        *,
+        count: int = 1,
+        hear_seconds: float = math.inf,
+        seed: int = 0,
+    ) -> None:
         shards = [Shard(str(number), speed=speed) for number, speed in enumerate(speeds)]
         self._random = Random(seed)
         self._routers = [DynamicSharding(policy=policy, random=Random(seed + number)) for number in range(count)]
+        self._hear_seconds = hear_seconds
+        self._hears_at = [hear_seconds * (1 + number / count) for number in range(count)]
         for router in self._routers:
             router.set_shards(shards)
 
     def choose(self, arrival: Arrival, expected: int, now: float) -> tuple[int, Held]:
         """One router's pick."""
-        router = self._routers[0] if len(self._routers) == 1 else self._random.choice(self._routers)
-        lease = router.assign_shard(arrival.prompt_tokens + expected, now=now, prefix=arrival.blocks)
+        number = 0 if len(self._routers) == 1 else self._random.randrange(len(self._routers))
+        if now >= self._hears_at[number]:
+            self._hears_at[number] = now + self._hear_seconds * self._random.uniform(0.8, 1.2)
+            self._hear(number, now)
+        lease = self._routers[number].assign_shard(arrival.prompt_tokens + expected, now=now, prefix=arrival.blocks)
         if lease is None:
             raise RuntimeError("no shard, though none is ever full here")
         return int(lease.shard.id), lease
+
+    def _hear(self, number: int, now: float) -> None:
+        others = [router.loads(now=now) for other, router in enumerate(self._routers) if other != number]
+        for loads in zip(*others, strict=True):
+            tokens, requests = sum(load.outstanding_tokens for load in loads), sum(load.in_flight for load in loads)
+            self._routers[number].set_elsewhere(loads[0].shard.id, tokens, requests)
 
 
 class Nothing:

@@ -29,13 +29,15 @@ def shards_policy(owner: Owner, model: Model, hf_endpoint: str | None) -> Raw:
 
 
 def router_policy(owner: Owner, *, has_redis: bool) -> Raw:
-    """Anybody may ask; out go requests to the pool's shards, watches to the API server, and names.
+    """Anybody may ask; out go requests to the pool's shards and routers, watches to the API server, and names.
 
     With Redis everything may go out: its address is in a Secret that the operator does not read.
     """
     shards = {"podSelector": {"matchLabels": metadata.selector(owner.name, names.COMPONENT_SHARD)}}
+    routers = {"podSelector": {"matchLabels": metadata.selector(owner.name, names.COMPONENT_ROUTER)}}
     egress = [
         {"to": [shards], "ports": _tcp(names.SHARD_API_PORT, names.SHARD_ADMIN_PORT)},
+        {"to": [routers], "ports": _tcp(names.ROUTER_ADMIN_PORT)},
         {"ports": _tcp(*API_SERVER_PORTS)},
         DNS,
     ]

@@ -301,7 +301,7 @@ def test_what_shards_may_reach(owner: Owner, source: str, endpoint: str | None, 
 
 def test_what_routers_may_reach(owner: Owner) -> None:
     policy = objects(owner, parse())["NetworkPolicy", "chat-router"]
-    assert tcp_ports(policy["spec"]["egress"]) == [[8000, 8001], [443, 6443], [53]]
+    assert tcp_ports(policy["spec"]["egress"]) == [[8000, 8001], [8081], [443, 6443], [53]]
     assert tcp_ports(policy["spec"]["ingress"]) == [[8080, 8081]]
 
 

@@ -120,6 +120,20 @@ def test_what_others_have_is_written_for_the_workers_and_fades(control: Control)
     assert control.gauges.get(ELSEWHERE, slot) == (0, 0)
 
 
+def test_what_routers_say_themselves_goes_before_what_redis_knows(control: Control) -> None:
+    control.members.set_static(["a:1"])
+    control.members_changed()
+    control.set_elsewhere({"a:1": (70, 2)}, {})
+    control.set_peers({"a:1": (90, 3)})
+    assert control.gauges.get(ELSEWHERE, 0) == (90, 3)
+    control.set_elsewhere({"a:1": (80, 2)}, {})
+    assert control.gauges.get(ELSEWHERE, 0) == (90, 3)
+    control.set_peers({})
+    assert control.gauges.get(ELSEWHERE, 0) == (0, 0), "they were heard, and have nothing"
+    control.set_peers(None)
+    assert control.gauges.get(ELSEWHERE, 0) == (80, 2), "nobody is heard any more"
+
+
 def test_what_a_dead_workers_callers_used_stays_used(control: Control) -> None:
     control.callers_changed((Caller("team", ("ab" * 32,)), Caller("other", ("cd" * 32,))))
     slot = slots(workers_of(control).told[0], "callers", "name")["team"]

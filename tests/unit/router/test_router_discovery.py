@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,13 +17,22 @@ from tokenpool_router.sharding import Shard
 pytestmark = pytest.mark.looptime
 
 
+ROUTERS = replace(kinds.ENDPOINT_SLICE, kind="EndpointSlice of routers")
+
+
+def collection(kind: Kind, labels: str | None) -> Kind:
+    return ROUTERS if labels == "kubernetes.io/service-name=chat" else kind
+
+
 class Server:
-    """Two collections that a test changes. Not an API server: it has no history, and a list can be made to fail."""
+    """Three collections that a test changes. Not an API server: it has no history, and a list can be made to fail."""
 
     def __init__(self) -> None:
-        self.objects: dict[Kind, dict[str, Object]] = {kinds.ENDPOINT_SLICE: {}, kinds.CONFIG_MAP: {}}
+        self.objects: dict[Kind, dict[str, Object]] = {kinds.ENDPOINT_SLICE: {}, kinds.CONFIG_MAP: {}, ROUTERS: {}}
         self.events: dict[Kind, asyncio.Queue[Event | None]] = {kind: asyncio.Queue() for kind in self.objects}
         self.asked: dict[Kind, tuple[str | None, str | None]] = {}
+        self.routers: list[Mapping[str, str]] = []
+        """What was said of the pool's routers."""
         self.is_away = False
         self.version = 0
 
@@ -49,6 +59,7 @@ class Server:
         resource_version: str | None = None,
     ) -> ObjectList:  # fmt: skip
         assert namespace == "n"
+        kind = collection(kind, labels)
         self.asked[kind] = labels, fields
         if self.is_away:
             raise Unreachable("away")
@@ -59,6 +70,7 @@ class Server:
         self, kind: Kind, namespace: str | None, *, labels: str | None = None, fields: str | None = None,
         resource_version: str,
     ) -> AsyncGenerator[Event, None]:  # fmt: skip
+        kind = collection(kind, labels)
         if self.is_away:
             raise Unreachable("away")
         while (event := await self.events[kind].get()) is not None:
@@ -79,7 +91,10 @@ class Server:
 @asynccontextmanager
 async def followed(server: Server) -> AsyncIterator[tuple[Members, list[list[Shard]]]]:
     members, told = Members(0, 0), list[list[Shard]]()
-    task = asyncio.create_task(follow_pool(server, "chat", "n", members, lambda: told.append(members.shards())))
+    following = follow_pool(
+        server, "chat", "n", members, lambda: told.append(members.shards()), on_routers=server.routers.append
+    )
+    task = asyncio.create_task(following)
     await asyncio.sleep(1)
     yield members, told
     assert not task.done()
@@ -99,6 +114,7 @@ async def test_slices_and_roster_come_in_any_order() -> None:
         assert server.asked == {
             kinds.ENDPOINT_SLICE: ("kubernetes.io/service-name=chat-shards", None),
             kinds.CONFIG_MAP: (None, "metadata.name=chat-roster"),
+            ROUTERS: ("kubernetes.io/service-name=chat", None),
         }
         assert weights(members) == {"a": (1, False), "b": (1, False)}
         server.roster(3, b={"weight": 0.25, "draining": True}, c={"weight": 0.5})
@@ -170,3 +186,18 @@ async def test_members_are_unknown_until_the_first_list_even_if_the_roster_is_th
         server.is_away = False
         await asyncio.sleep(60)
         assert (members.are_known, members.shards()) == (True, [])
+
+
+async def test_the_pools_routers_are_found_whatever_their_state() -> None:
+    server = Server()
+    endpoints = [
+        {"addresses": ["10.0.0.1"], "conditions": {"ready": True}, "targetRef": {"name": "r-1"}},
+        {"addresses": ["fd00::2"], "conditions": {"ready": False, "terminating": True}, "targetRef": {"name": "r-2"}},
+        {"addresses": ["10.0.0.3"]},
+    ]
+    server.put(ROUTERS, "chat-x", endpoints=endpoints)
+    async with followed(server):
+        assert server.routers[-1] == {"r-1": "10.0.0.1", "r-2": "[fd00::2]"}
+        server.remove(ROUTERS, "chat-x")
+        await asyncio.sleep(1)
+        assert server.routers[-1] == {}

@@ -128,6 +128,7 @@ async def test_the_admin_port_of_a_real_router(router: Router) -> None:
         found = {family.name: family for family in text_string_to_metric_families(text)}
         assert found["tokenpool_router_workers"].samples[0].value == 2
         assert {one.name for one in series.ALL} <= set(found)
+        assert json.loads((await process.get("/numbers"))[1])["shards"][address][1] == 1
         writer.close()
 
 

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from tokenpool_api import names
 from tokenpool_router.control.exposition import exposition
+from tokenpool_router.control.peers import PATH_NUMBERS, told
 from tokenpool_router.control.state import Control
 from tokenpool_router.shared import State
 
@@ -35,6 +36,9 @@ def application(control: Control, redis: Callable[[], State | None]) -> web.Appl
     async def roster(_request: web.Request) -> web.Response:
         return web.json_response(control.rosters())
 
+    async def numbers(_request: web.Request) -> web.Response:
+        return web.Response(body=told(control.own_loads()), content_type="application/json")
+
     async def metrics(_request: web.Request) -> web.Response:
         await control.supervisor.gather()
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -45,5 +49,6 @@ def application(control: Control, redis: Callable[[], State | None]) -> web.Appl
     app.router.add_get(names.PATH_READY, readyz)
     app.router.add_get(names.PATH_LOAD, load)
     app.router.add_get(PATH_ROSTER, roster)
+    app.router.add_get(PATH_NUMBERS, numbers)
     app.router.add_get(names.PATH_METRICS, metrics)
     return app

@@ -1,5 +1,6 @@
 """The router's series in Prometheus' form: the workers' totals, and what the control process itself knows."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,9 @@ class RouterCollector(Collector):
             ("drain_tokens_per_second", "Tokens that get done a second, mean of the last ten"),
         ):
             yield name, text, sum(report[name] for report in reports)
+        if control.peers:
+            heard = control.peers.heard(asyncio.get_running_loop().time())
+            yield "peers", "Other routers of the pool whose loads were heard lately", heard
         if self._redis:
             yield "redis_connected", "Whether the last exchange with Redis worked", float(self._redis.connected)
             yield "redis_routers", "Other routers whose numbers were read", float(self._redis.routers)

@@ -87,6 +87,18 @@ def addresses(slices: Iterable[dict[str, Any]]) -> dict[str, str]:
     return found
 
 
+def hosts(slices: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Addresses by pod name, whatever the pods' state: who drains has requests under way too."""
+    found: dict[str, str] = {}
+    for entry in slices:
+        for endpoint in entry.get("endpoints") or []:
+            name = (endpoint.get("targetRef") or {}).get("name")
+            for host in (endpoint.get("addresses") or [])[:1]:
+                if name:
+                    found[name] = f"[{host}]" if ":" in host else host
+    return found
+
+
 def _endpoint(endpoint: dict[str, Any]) -> tuple[str, str]:
     """Pod name and address, empty for one that is not to be used."""
     conditions = endpoint.get("conditions") or {}

@@ -14,6 +14,7 @@ from aiohttp import web
 from tokenpool_router.control import admin
 from tokenpool_router.control.files import follow_certificate, follow_keys
 from tokenpool_router.control.membership import Members
+from tokenpool_router.control.peers import Peers
 from tokenpool_router.control.state import Control
 from tokenpool_router.control.supervisor import Supervisor
 from tokenpool_router.control.vocabulary import VocabularyCounts
@@ -37,6 +38,8 @@ async def run(settings: Settings, arguments: Sequence[str]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     control = Control(settings.workers, Members(settings.shard_requests, settings.shard_tokens))
+    if not settings.shards:
+        control.peers = Peers(own_name(), settings.admin_port, control.own_loads, control.set_peers)
     port = reserve_port(settings)
     supervisor = control.supervisor = Supervisor(
         settings.workers,
@@ -110,7 +113,7 @@ def make_shared(settings: Settings, control: Control) -> "SharedState | None":
     return SharedState(
         Path(settings.redis_url_file),
         f"{settings.namespace}/{settings.pool}",
-        os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+        own_name(),
         on_elsewhere=control.set_elsewhere,
         own=own,
         take_vocabulary=vocabulary.take,
@@ -128,6 +131,8 @@ async def _live(
             group.create_task(_follow_callers(settings, control)),
             group.create_task(_remember(control)),
         ]
+        if control.peers:
+            others.append(group.create_task(control.peers.run()))
         if settings.tls_dir:
             others.append(group.create_task(follow_certificate(settings.tls_dir, supervisor)))
         if shared:
@@ -145,8 +150,13 @@ async def _live(
             task.cancel()
 
 
+def own_name() -> str:
+    """The pod's, or one that nobody else has."""
+    return os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
+
+
 async def _follow_shards(settings: Settings, control: Control) -> None:
-    if settings.shards:
+    if control.peers is None:
         control.members.set_static(settings.shards)
         control.members_changed()
         return
@@ -154,8 +164,11 @@ async def _follow_shards(settings: Settings, control: Control) -> None:
     from tokenpool_kube import NotConfigured
     from tokenpool_router.control.discovery import watch_pool
 
+    on_routers = control.peers.set_hosts
     try:
-        await watch_pool(settings.pool, settings.namespace, control.members, control.members_changed)
+        await watch_pool(
+            settings.pool, settings.namespace, control.members, control.members_changed, on_routers=on_routers
+        )
     except NotConfigured as error:
         raise CannotStart(str(error)) from error
 

@@ -9,6 +9,7 @@ from tokenpool_router.callers import Caller
 from tokenpool_router.callers.caller import to_message
 from tokenpool_router.control.line import Message
 from tokenpool_router.control.membership import Members
+from tokenpool_router.control.peers import Peers
 from tokenpool_router.control.rates import Recent
 from tokenpool_router.control.slots import Slots
 from tokenpool_router.control.supervisor import Supervisor
@@ -39,6 +40,10 @@ class Control:
         self.vocabulary: VocabularyCounts | None = None
         """Only where somebody takes them."""
         self._elsewhere: tuple[Mapping[str, Pair], Mapping[str, Pair]] = ({}, {})
+        self.peers: Peers | None = None
+        """Only in a cluster, where they can be found."""
+        self._peers: Mapping[str, Pair] | None = None
+        """By shard, as the other routers themselves say; None where none of them is heard."""
         self._used_by_ended: Counter[str] = Counter()
         """By caller: tokens that workers used which are no more."""
         self._told: Message | None = None
@@ -104,10 +109,13 @@ class Control:
             self._write_caller(name, slot)
 
     # --- to and from the other routers -----------------------------------------------------------------------------
+    def own_loads(self) -> dict[str, Pair]:
+        """By shard, all workers together: what is not elsewhere."""
+        return {name: self.gauges.others(self._elsewhere_row, slot) for name, slot in self._slots_of_shards.items()}
+
     def own_numbers(self) -> tuple[dict[str, Pair], dict[str, Pair]]:
-        """By shard and by caller, all workers together: what is not elsewhere."""
-        row = self._elsewhere_row
-        shards = {name: self.gauges.others(row, slot) for name, slot in self._slots_of_shards.items()}
+        """The same, and by caller."""
+        row, shards = self._elsewhere_row, self.own_loads()
         callers = {name: self.gauges.others(row, slot) for name, slot in self._slots_of_callers.items()}
         return shards, {name: (used + self._used_by_ended[name], busy) for name, (used, busy) in callers.items()}
 
@@ -116,11 +124,20 @@ class Control:
         self._elsewhere = shards, callers
         self._write_elsewhere()
 
+    def set_peers(self, shards: Mapping[str, Pair] | None) -> None:
+        """What the other routers have on shards, from themselves: newer than what somebody in between knows."""
+        self._peers = shards
+        self._write_shards()
+
     def _write_elsewhere(self) -> None:
-        for name, slot in self._slots_of_shards.items():
-            self.gauges.set(self._elsewhere_row, slot, *self._elsewhere[0].get(name, (0, 0)))
+        self._write_shards()
         for name, slot in self._slots_of_callers.items():
             self._write_caller(name, slot)
+
+    def _write_shards(self) -> None:
+        elsewhere = self._elsewhere[0] if self._peers is None else self._peers
+        for name, slot in self._slots_of_shards.items():
+            self.gauges.set(self._elsewhere_row, slot, *elsewhere.get(name, (0, 0)))
 
     def _write_caller(self, name: str, slot: int) -> None:
         used, busy = self._elsewhere[1].get(name, (0, 0))
