@@ -30,8 +30,8 @@ LEAST_TOKENS, ROUND_ROBIN = "LeastTokens", "RoundRobin"
 SHARD_CORES = (0, 1)
 SEQUENCES = 16
 TRIAL_SECONDS, PATIENCE_SECONDS = 20.0, 120.0
-CALIBRATION_CLIENTS, CALIBRATION_SECONDS = 32, 10.0
-FIRST_SHARE, STEP, MOST_TRIALS = 0.45, 1.2, 8
+CALIBRATION_CLIENTS, CALIBRATION_SECONDS, WARM_SECONDS = 32, 10.0, 5.0
+FIRST_SHARE, STEP, MOST_TRIALS = 0.45, 1.18, 8
 FIRST_SECONDS = 1.5
 """The time to the first token (p99) at which the policies are compared."""
 PERIOD_SECONDS = 0.02
@@ -119,17 +119,17 @@ async def arrive(port: int, requests: Iterator[tuple[Request, bytes]], rate: flo
 
 async def capacity(port: int, requests: Iterator[tuple[Request, bytes]]) -> float:
     """Requests a second when there are always some waiting: where to begin the search."""
-    stop, answered = time.monotonic() + CALIBRATION_SECONDS, 0
+    begin = time.monotonic() + WARM_SECONDS
+    stop, answered = begin + CALIBRATION_SECONDS, 0
 
     async def client() -> None:
         nonlocal answered
         while time.monotonic() < stop:
             await ask(port, next(requests)[1])
-            answered += 1
+            answered += begin <= time.monotonic() < stop
 
-    began = time.monotonic()
     await asyncio.gather(*[client() for _ in range(CALIBRATION_CLIENTS)])
-    return answered / (time.monotonic() - began)
+    return answered / CALIBRATION_SECONDS
 
 
 def crossing(trials: Sequence[Trial]) -> float | None:
