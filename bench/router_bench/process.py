@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from cluster.processes import die_with_parent
+
 TICKS = os.sysconf("SC_CLK_TCK")
 PROXY_CORE, LOAD_CORE = 0, 1
 START_SECONDS = 60.0
@@ -29,7 +31,7 @@ class Running:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
-                preexec_fn=lambda: os.sched_setaffinity(0, {PROXY_CORE}),  # noqa: PLW1509 - nothing else runs here
+                preexec_fn=_settle,  # noqa: PLW1509 - two system calls, no locks
                 start_new_session=True,
             )
         self._wait(port)
@@ -67,6 +69,11 @@ class Running:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def _settle() -> None:
+    die_with_parent()
+    os.sched_setaffinity(0, {PROXY_CORE})
 
 
 def proportional(pid: int) -> int:
