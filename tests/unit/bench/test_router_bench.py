@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from router_bench import wire
+from router_bench import real_shards, report, wire
 from router_bench.measure import at
 from router_bench.replay import traces
 from router_bench.replay.choosers import Poller, Routers
@@ -19,6 +19,8 @@ from router_bench.replay.shard import (
 from router_bench.replay.traces import Arrival
 from router_bench.replay.world import World
 from router_bench.score import rows
+from scoreboard.page import with_part
+from scoreboard.rows import alone
 from tokenpool_router.journey.events import split_ids
 from tokenpool_router.sharding import Policy
 
@@ -102,3 +104,28 @@ def test_a_replay_measures_from_arrival_to_first_token() -> None:
     assert result.first_seconds == pytest.approx((alone, alone)), "one each, at the same time"
     both = World(shards := [SimulatedShard()], Poller(shards, lambda _: 0.0, 0)).play(arrivals)
     assert both.at(0.99) > 1.5 * alone
+
+
+@pytest.mark.parametrize(
+    ("trials", "wanted"),
+    [
+        ([(0, 0.015), (100, 0.15), (200, 15.0)], 150.0),
+        ([(0, 0.015), (100, 1.5), (200, 15.0)], 100.0),
+        ([(0, 0.015), (100, 0.2), (200, 0.3)], None),
+    ],
+    ids=["between two rates", "just at one", "never"],
+)
+def test_where_the_time_to_the_first_token_crosses_its_bound(
+    trials: list[tuple[float, float]], wanted: float | None
+) -> None:
+    found = real_shards.crossing([real_shards.Trial(*one) for one in trials])
+    assert found == (None if wanted is None else pytest.approx(wanted))
+
+
+def test_the_page_has_a_place_for_each_part_of_the_report() -> None:
+    page = report.PAGE.read_text()
+    row = alone("what", "s", [1.0]).as_json()
+    machine = {"cores": 2, "cpu": "any", "memory_gb": 1, "kernel": "6"}
+    text = report.part({"machine": machine, "commit": "abc", "rows": [row]})
+    for name in report.PARTS:
+        assert text in with_part(page, name, text)
