@@ -6,7 +6,7 @@ with the live object sees what others changed. Without both, either drift stays 
 
 import hashlib
 import json
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from tokenpool_api.names import GROUP
@@ -71,5 +71,6 @@ def _quantity(value: Any) -> Decimal | None:
     suffix = next((known for known in sorted(SUFFIXES, key=len, reverse=True) if text.endswith(known)), "")
     try:
         return Decimal(text.removesuffix(suffix)) * SUFFIXES.get(suffix, Decimal(1))
-    except InvalidOperation:
+    except ArithmeticError:
+        # No number, or one that none could be: a hash may look like 70912e6867458331.
         return None

@@ -42,6 +42,14 @@ def test_quantities_are_compared_by_value(limits: Raw, current: bool) -> None:
     assert is_current(WANTED, live(limits=limits)) is current
 
 
+@pytest.mark.parametrize("text", ["70912e6867458331", "9e999999E", "1e-70912686745", "inf", "nan", "k", "0x10"])
+def test_a_hash_that_looks_like_a_number_is_text(text: str) -> None:
+    wanted = stamped({"metadata": {}, "data": {"hash": text}})
+    for other in ("deadbeef", "70912e6867458332", "sNaN", "1"):
+        assert not is_current(wanted, {"metadata": wanted["metadata"], "data": {"hash": other}})
+    assert is_current(wanted, {"metadata": wanted["metadata"], "data": {"hash": text}})
+
+
 def test_integers_that_come_back_as_text_are_no_drift() -> None:
     wanted = stamped({"metadata": {}, "limits": {"nvidia.com/gpu": 1}})
     assert is_current(wanted, {"metadata": wanted["metadata"], "limits": {"nvidia.com/gpu": "1"}})
