@@ -58,11 +58,9 @@ class Client(asyncio.Protocol):
 
     def _check(self) -> None:
         answer, tally = self._held, self._tally
-        if (
-            not answer.startswith(b"HTTP/1.1 200 ")
-            or answer.count(b"data: ") != self._events
-            or wire.DONE not in answer
-        ):
+        # LiteLLM adds an event to an answer that does not say why it ends.
+        wanted = (self._events, self._events + 1)
+        if not answer.startswith(b"HTTP/1.1 200 ") or answer.count(b"data: ") not in wanted or wire.DONE not in answer:
             tally.wrong = answer[:400].decode(errors="replace")
         if b"\n:1234" in answer:
             tally.wrong = "token ids that were for the router"

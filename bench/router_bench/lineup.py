@@ -8,6 +8,7 @@ from pathlib import Path
 from peers import environments
 from programs.recipes import program
 from router_bench import shipped, wire
+from router_bench.process import free_port
 from router_bench.stand_in import SLOTS
 
 SHARDS = 8
@@ -150,26 +151,26 @@ def _address(port: int) -> dict[str, object]:
 
 def vllm_router(_folder: Path, port: int, shard: int) -> Start:
     """Power of two, its own way of least load."""
-    return _rust_router(environments.VLLM_ROUTER, "vllm-router", port, shard)
+    return _rust_router(environments.VLLM_ROUTER, "vllm_router", port, shard)
 
 
 def sglang_router(_folder: Path, port: int, shard: int) -> Start:
     """The same family's first."""
-    python = environments.install(environments.SGLANG_ROUTER) / "bin" / "python"
-    flags = ["--worker-urls", f"http://127.0.0.1:{shard}", "--host", "127.0.0.1", "--port", str(port)]
-    more = ["--policy", "power_of_two", "--prometheus-port", "0"]
-    return Start([str(python), "-m", "sglang_router.launch_router", *flags, *more])
+    return _rust_router(environments.SGLANG_ROUTER, "sglang_router", port, shard)
 
 
 def smg(_folder: Path, port: int, shard: int) -> Start:
     """The same family's latest."""
-    return _rust_router(environments.SMG, "smg", port, shard, "launch")
+    return _rust_router(environments.SMG, "smg", port, shard)
 
 
-def _rust_router(peer: environments.Peer, name: str, port: int, shard: int, *first: str) -> Start:
-    binary = environments.install(peer) / "bin" / name
-    flags = ["--worker-urls", f"http://127.0.0.1:{shard}", "--host", "127.0.0.1", "--port", str(port)]
-    return Start([str(binary), *first, *flags, "--policy", "power_of_two"])
+def _rust_router(peer: environments.Peer, package: str, port: int, shard: int) -> Start:
+    """It picks between two shards at least, so it gets ours' eight. One thread: there is one core."""
+    python = environments.install(peer) / "bin" / "python"
+    urls = [f"http://127.0.0.{number}:{shard}" for number in range(1, SHARDS + 1)]
+    flags = ["--worker-urls", *urls, "--host", "127.0.0.1", "--port", str(port), "--policy", "power_of_two"]
+    more = ["--prometheus-port", str(free_port()), "--log-level", "error"]
+    return Start([str(python), "-m", f"{package}.launch_router", *flags, *more], {"TOKIO_WORKER_THREADS": "1"})
 
 
 def litellm(folder: Path, port: int, shard: int) -> Start:
